@@ -173,14 +173,7 @@ def _refuse_growth(document: Any) -> None:
 
 
 def _refuse_repeats(node: Any, prefix: str, lines: dict[str, int], visited: set[int]) -> None:
-    """Refuse a key that stands twice below a YAML node, by its dotted name.
-
-    Args:
-        node: the node; None in an empty document.
-        prefix: the dotted name of the node, with a dot at its end.
-        lines: the line of each key so far; keys are added.
-        visited: the nodes so far: an alias names one of them again.
-    """
+    """Refuse a key that stands twice below a YAML node, by its dotted name."""
     if node is None or node.id == "scalar" or id(node) in visited:
         return
     visited.add(id(node))

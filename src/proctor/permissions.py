@@ -84,9 +84,6 @@ def require_permission(
         flags: the flags of this call by dotted name.
         origin: the file, for the message.
         places: the flags that name a folder to write.
-
-    Raises:
-        UsageError: with all flags to add.
     """
     needed = _needed(settings, flags, places)
     if not needed:

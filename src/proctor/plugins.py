@@ -122,11 +122,7 @@ _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
 def find_benchmark(name: str) -> BenchmarkPlugin:
-    """Return the benchmark plug-in called ``name``.
-
-    Raises:
-        UsageError: there is none, or it is not a benchmark.
-    """
+    """Return the benchmark plug-in called ``name``."""
     plugin = _find("benchmarks", name)
     if not isinstance(plugin, BenchmarkPlugin):
         raise UsageError(
@@ -138,11 +134,7 @@ def find_benchmark(name: str) -> BenchmarkPlugin:
 
 
 def benchmark_maker(config: BenchmarkConfig) -> Callable[[], Benchmark]:
-    """Return the factory of a benchmark, with simulators in the interpreter of the config.
-
-    Raises:
-        UsageError: there is no such benchmark, or its simulators cannot run there.
-    """
+    """Return the factory of a benchmark, with simulators in the interpreter of the config."""
     plugin = find_benchmark(config.type)
     if plugin.starts_interpreter or (config.python is None and config.command is None):
         return plugin.maker(config)
@@ -156,11 +148,7 @@ def benchmark_maker(config: BenchmarkConfig) -> Callable[[], Benchmark]:
 
 
 def find_policy(name: str) -> PolicyPlugin:
-    """Return the policy plug-in called ``name``.
-
-    Raises:
-        UsageError: there is none, or it is not a policy.
-    """
+    """Return the policy plug-in called ``name``."""
     found = _find("policies", name)
     plugin = found if isinstance(found, PolicyPlugin) else _from_factory(found, name)
     _check_config(f"--policy.type={name}", plugin.config, PolicyConfig)
@@ -168,29 +156,17 @@ def find_policy(name: str) -> PolicyPlugin:
 
 
 def find_robot(name: str) -> RobotPlugin:
-    """Return the robot plug-in called ``name``.
-
-    Raises:
-        UsageError: there is none, or it is not a robot.
-    """
+    """Return the robot plug-in called ``name``."""
     return _checked("robots", name, RobotPlugin, RobotConfig)
 
 
 def find_teleoperator(name: str) -> TeleoperatorPlugin:
-    """Return the teleoperator plug-in called ``name``.
-
-    Raises:
-        UsageError: there is none, or it is not a teleoperator.
-    """
+    """Return the teleoperator plug-in called ``name``."""
     return _checked("teleoperators", name, TeleoperatorPlugin, TeleoperatorConfig)
 
 
 def find_camera(name: str) -> CameraPlugin:
-    """Return the camera plug-in called ``name``.
-
-    Raises:
-        UsageError: there is none, or it is not a camera.
-    """
+    """Return the camera plug-in called ``name``."""
     return _checked("cameras", name, CameraPlugin, CameraConfig)
 
 
@@ -284,11 +260,7 @@ def plugin_code_hashes(kind: str, name: str) -> dict[str, str]:
 
 
 def blame_plugin(kind: str, name: str) -> contextlib.AbstractContextManager[None]:
-    """Add file and line to errors of a third-party plug-in; built-in ones keep their traceback.
-
-    Raises:
-        PluginError: in one line.
-    """
+    """Add file and line to errors of a third-party plug-in; built-in ones keep their traceback."""
     if plugin_module(kind, name) is None:
         return contextlib.nullcontext()
     return explaining_user_code_errors(f"{_FLAGS[kind]}={name}", FINDERS[kind](name).make)

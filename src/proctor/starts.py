@@ -68,11 +68,7 @@ class DemonstrationStart:
 
 
 def make_start(found: Mapping[str, float], tolerance: float) -> Start:
-    """Return the start of these numbers.
-
-    Raises:
-        SimulatorFault: a number is not finite.
-    """
+    """Return the start of these numbers."""
     scale = decimal_scale(tolerance)
     values = np.rint(np.array(list(found.values())) * scale) / scale + 0.0  # no negative zero
     if not np.isfinite(values).all():

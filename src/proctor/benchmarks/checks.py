@@ -19,11 +19,7 @@ from proctor_worker.boundary import WrongValue, as_numbers
 
 
 def check_benchmark(benchmark: Benchmark) -> None:
-    """Refuse a benchmark without a required method, or with wrong return types.
-
-    Raises:
-        PluginError: a method is missing or wrong; the text names its file and line.
-    """
+    """Refuse a benchmark without a required method, or with wrong return types."""
     check_contract(benchmark, Benchmark)
     own = type(benchmark).__name__
     if not isinstance(benchmark.action, ActionSpec):
@@ -56,9 +52,6 @@ def check_task_ids(benchmark: Benchmark, wanted: Collection[int] | None) -> None
     """Refuse a benchmark that lists tasks which ``--env.task_ids`` does not select.
 
     Clean counterparts of selected perturbed tasks are allowed: they have ids of another suite.
-
-    Raises:
-        PluginError: naming such a task and the function that selects tasks.
     """
     if wanted is None:
         return

@@ -121,12 +121,7 @@ class GuardedSim:
         _phase[0] = _PROCTOR
 
     def step(self, action: Array) -> StepResult:
-        """Advance the world.
-
-        Raises:
-            PluginError: the simulator returned no ``StepResult``, or one with a wrong type.
-            SimulatorFault: the reward or a score is not finite as float32.
-        """
+        """Advance the world."""
         _phase[0] = _SIMULATOR
         try:
             step = self._sim.step(action)
@@ -165,12 +160,7 @@ class GuardedSim:
         return step
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Observe ``keys``.
-
-        Raises:
-            PluginError: a value is no array of numbers, or the declared dtype cannot hold it.
-            SimulatorFault: a value is missing, not finite, or of another shape.
-        """
+        """Observe ``keys``."""
         _phase[0] = _SIMULATOR
         try:
             observation = self._sim.observe(keys)
@@ -215,11 +205,7 @@ class GuardedSim:
         return self._checked_value(key, {key: pending()})
 
     def physics(self) -> Array:
-        """Return the physics state.
-
-        Raises:
-            PluginError: it is no array of numbers.
-        """
+        """Return the physics state."""
         _phase[0] = _SIMULATOR
         try:
             world = self._sim.physics()
@@ -237,11 +223,7 @@ class GuardedSim:
 
 
 def _start_state(sim: MeasuredSim) -> dict[str, float]:
-    """Return what tells the simulator's start from others.
-
-    Raises:
-        PluginError: it is not at most ``MAX_START_VALUES`` numbers by name.
-    """
+    """Return what tells the simulator's start from others."""
     found = _named_numbers(sim, "start_state")
     if len(found) > MAX_START_VALUES:
         made = f"returned {len(found)} numbers, more than {MAX_START_VALUES}"
@@ -250,11 +232,7 @@ def _start_state(sim: MeasuredSim) -> dict[str, float]:
 
 
 def _named_numbers(sim: Any, method: str) -> dict[str, float]:
-    """Return the numbers by name that a simulator's optional method gives.
-
-    Raises:
-        PluginError: it did not return numbers by name.
-    """
+    """Return the numbers by name that a simulator's optional method gives."""
     try:
         return numbers_by_name(getattr(sim, method)())
     except WrongValue as wrong:

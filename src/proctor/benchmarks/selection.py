@@ -77,11 +77,7 @@ class TaskGroups:
     fps: int
 
     def select(self, names: str, wanted: Sequence[int] | None, horizon: int) -> list[Task]:
-        """Return the tasks of all groups in ``names``, each task once.
-
-        Raises:
-            UsageError: there is no such group.
-        """
+        """Return the tasks of all groups in ``names``, each task once."""
         tasks: list[Task] = []
         for item in split_names(names, flag="task"):
             suite = item.removeprefix(self.prefix)

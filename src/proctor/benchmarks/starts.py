@@ -28,11 +28,7 @@ START_TOLERANCE = 1e-6
 
 
 def start_tolerance(sim: Any) -> float:
-    """Return the simulator's ``start_tolerance``, or the default.
-
-    Raises:
-        PluginError: it is not positive.
-    """
+    """Return the simulator's ``start_tolerance``, or the default."""
     tolerance = float(getattr(sim, "start_tolerance", START_TOLERANCE))
     if not 0 < tolerance < math.inf:
         raise plugin_error(
@@ -59,11 +55,7 @@ def start_values(sim: Sim, world: Array | None = None) -> Mapping[str, float]:
 
 
 def measured_start(sim: Sim, world: Array) -> Start | None:
-    """Return the start of an episode whose simulator was just reset; None: it shows no state.
-
-    Raises:
-        SimulatorFault: a number is not finite.
-    """
+    """Return the start of an episode whose simulator was just reset; None: it shows no state."""
     found = start_values(sim, world)
     if not found:
         return None

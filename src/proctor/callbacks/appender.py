@@ -49,11 +49,7 @@ class Appender:
         self._queue.append(key)
 
     def append_if_due(self) -> None:
-        """Append the queued episodes if there are many, or if the last append was long ago.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
+        """Append the queued episodes if there are many, or if the last append was long ago."""
         if self._running is not None and not self._running.done():
             return
         self._wait()
@@ -62,11 +58,7 @@ class Appender:
             self._start()
 
     def flush(self) -> None:
-        """Append all queued episodes and wait for them.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
+        """Append all queued episodes and wait for them."""
         self._wait()
         while self._queue and not self._is_broken:
             self._start()

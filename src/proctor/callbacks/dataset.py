@@ -46,9 +46,6 @@ class Ledger:
         Removed lines belong to episodes whose append did not finish: their staged episodes must
         still exist. If they do not, episodes were deleted from the dataset, and which ones is
         unknown.
-
-        Raises:
-            RunFolderError: the ledger does not match the dataset.
         """
         self._path = folder / LEDGER_FILE
         keys = _read(self._path)
@@ -179,11 +176,7 @@ class DatasetCallback(Callback):
         """Plans another attempt at a task for an episode that is not kept."""
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Note the ended episode and queue the episodes that are next.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
+        """Note the ended episode and queue the episodes that are next."""
         kept = self._recording.keep.keeps(result.outcome)
         if not kept:
             self._recording.discard(result.spec.key)
@@ -195,19 +188,11 @@ class DatasetCallback(Callback):
         self._dataset.appender.append_if_due()
 
     def on_progress(self, progress: RunProgress) -> None:
-        """Append queued episodes that have waited long enough.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
+        """Append queued episodes that have waited long enough."""
         self._dataset.appender.append_if_due()
 
     def append_ready(self) -> None:
-        """Append the episodes that are next and wait for them.
-
-        Raises:
-            RunFolderError: the disk is full or gone.
-        """
+        """Append the episodes that are next and wait for them."""
         self._queue_kept(self._order.pop_ready())
         self._dataset.appender.flush()
 

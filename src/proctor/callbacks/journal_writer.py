@@ -36,19 +36,11 @@ class JournalWriter(Callback):
         self._synced_at = time.monotonic()
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Write the episode's line to the operating system, and sync it to disk every second.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Write the episode's line to the operating system, and sync it to disk every second."""
         self.write(make_record(result))
 
     def write(self, record: EpisodeRecord) -> None:
-        """Write a line, and sync it to disk if the last sync is ``sync_every_s`` ago.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Write a line, and sync it to disk if the last sync is ``sync_every_s`` ago."""
         if not self._measures_starts:
             record = replace(record, start=None)
         line = msgspec.json.encode(record) + b"\n"
@@ -66,11 +58,7 @@ class JournalWriter(Callback):
             self._synced_at = time.monotonic()
 
     def close(self) -> None:
-        """Sync and close the file.
-
-        Raises:
-            RunFolderError: the last episodes could not be written to disk.
-        """
+        """Sync and close the file."""
         try:
             self._sync()
         finally:
@@ -106,11 +94,7 @@ class EffortLog(Callback):
         self._last = progress
 
     def close(self) -> None:
-        """Append the session's line.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Append the session's line."""
         if self._last is None:
             return
         try:

@@ -130,11 +130,7 @@ class ProgressDisplay:
     """Where the progress of a call is shown, as its argument ``progress`` says."""
 
     def __init__(self, progress: ProgressArgument) -> None:
-        """Check the argument.
-
-        Raises:
-            UsageError: it is neither a boolean nor a function.
-        """
+        """Check the argument."""
         is_switch = progress is None or isinstance(progress, bool)
         if not is_switch and not callable(progress):
             raise UsageError(

@@ -160,11 +160,7 @@ def stored_feature(feature: Feature) -> Feature:
 
 @contextlib.contextmanager
 def explaining_write_errors(folder: Path) -> Iterator[None]:
-    """Turn write errors into one line for the user; they are no fault of simulator or policy.
-
-    Raises:
-        RunFolderError: the block could not write its files.
-    """
+    """Turn write errors into one line for the user; they are no fault of simulator or policy."""
     try:
         yield
     except OSError as error:

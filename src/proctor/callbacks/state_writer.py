@@ -26,11 +26,7 @@ class StateWriter(Callback):
         self._file: BinaryIO | None = None
 
     def on_episode_end(self, result: EpisodeResult) -> None:
-        """Write the episode's line.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Write the episode's line."""
         record = make_state_record(result)
         if record is None:
             return

@@ -20,11 +20,7 @@ _MOST_WAITING = 4
 
 
 def require_encoder() -> None:
-    """Check that videos can be encoded.
-
-    Raises:
-        MissingExtra: PyAV is not installed.
-    """
+    """Check that videos can be encoded."""
     require_av("the video encoder", "video")
 
 

@@ -81,12 +81,7 @@ class WandbResults:
 
 
 def require_wandb(config: WandbConfig) -> None:
-    """Check that a run can be logged as ``config`` says; never prompts and never connects.
-
-    Raises:
-        MissingExtra: W&B is not installed.
-        UsageError: the mode is online and no user is logged in.
-    """
+    """Check that a run can be logged as ``config`` says; never prompts and never connects."""
     if importlib.util.find_spec("wandb") is None:
         raise MissingExtra("Weights & Biases", "wandb")
     mode = config.mode.value if config.mode else os.environ.get("WANDB_MODE", "online")
@@ -106,9 +101,6 @@ def run_id(folder: Path, chosen: str | None = None) -> str:
     """Return the W&B id of the run in ``folder``: the same for all its sessions.
 
     A ``chosen`` id is stored in the folder.
-
-    Raises:
-        RunFolderError: ``wandb.json`` is damaged.
     """
     known = read_run_id(folder)
     if known is None or chosen not in (None, known):
@@ -118,11 +110,7 @@ def run_id(folder: Path, chosen: str | None = None) -> str:
 
 
 def read_run_id(folder: Path) -> str | None:
-    """Return the W&B id of an earlier session, or None.
-
-    Raises:
-        RunFolderError: ``wandb.json`` is damaged.
-    """
+    """Return the W&B id of an earlier session, or None."""
     path = folder / WANDB_ID_FILE
     if not path.exists():
         return None

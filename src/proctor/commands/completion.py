@@ -54,11 +54,7 @@ class CompletionCommand(CommandConfig):
     shell: str = field(metadata=argument("SHELL", "bash, zsh or fish"))
 
     def validate(self) -> None:
-        """Refuse an unknown shell.
-
-        Raises:
-            UsageError: naming it.
-        """
+        """Refuse an unknown shell."""
         if self.shell not in _SCRIPTS:
             near = did_you_mean(self.shell, _SCRIPTS) or f" (choose {', '.join(_SCRIPTS)})"
             raise UsageError(f"no completion for {self.shell!r}{near}", code="argument.unknown")

@@ -49,9 +49,6 @@ def translate(words: Sequence[str]) -> list[str] | None:
 
     The name may have LeRobot's prefix: ``lerobot-train``, ``edit-dataset``,
     ``lerobot.async_inference.policy_server``.
-
-    Raises:
-        UsageError: Proctor has no such command; the text says what to use.
     """
     name = words[0].rpartition(".")[2].lower().replace("_", "-").removeprefix("lerobot-")
     if name in RUN_AS:

@@ -102,11 +102,7 @@ class HostPorts:
     """
 
     def __init__(self, settings: HostSettings, note: Callable[[str], None]) -> None:
-        """Listen.
-
-        Raises:
-            UsageError: an address or the key file cannot be used.
-        """
+        """Listen."""
         self._note, self._noted = note, set[Refusal]()
         file = settings.key_file
         key = None if file is None else read_host_key(file, "--host.key_file")
@@ -178,11 +174,7 @@ _REFUSALS = {
 
 
 def _listener(address: str, port: int) -> socket.socket:
-    """Return a listening socket that never waits.
-
-    Raises:
-        UsageError: the address cannot be used.
-    """
+    """Return a listening socket that never waits."""
     made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -50,11 +50,7 @@ class ReplayResult:
 
 
 def read_actions(config: ReplayConfig, robot: Robot) -> RecordedActions:
-    """Read the episode of ``config`` and check that ``robot`` can repeat it.
-
-    Raises:
-        UsageError: there is no such episode, or channels, units or rate differ.
-    """
+    """Read the episode of ``config`` and check that ``robot`` can repeat it."""
     settings = config.dataset
     assert settings.episode is not None
     name: str | Path | None = settings.repo_id or settings.root
@@ -88,9 +84,6 @@ def replay(session: ControlSession, recorded: RecordedActions) -> ReplayResult:
     """Move to the first action, then send all actions; Esc or a signal ends it early.
 
     A simulated scene is reset to the episode's seed, if that is known.
-
-    Raises:
-        RobotError: a device failed, or the emergency key was pressed.
     """
     robot, keys = session.robot, session.keys.reader()
     if robot.scene is not None and recorded.seed is not None:

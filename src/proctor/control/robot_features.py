@@ -84,21 +84,13 @@ class ChannelMapping:
     """
 
     def __init__(self, robot: Robot, trained: TrainedChannels = UNKNOWN_CHANNELS) -> None:
-        """Match the channels of both.
-
-        Raises:
-            SpecMismatch: the policy was trained on other channels or in other units.
-        """
+        """Match the channels of both."""
         self._state = _matched(robot.name, STATE, state_channels(robot), trained)
         self._action = _matched(robot.name, ACTION, robot.action_features, trained)
         self._scene = robot.scene
 
     def features(self, observation: RobotObservation, keys: Sequence[str]) -> Observation:
-        """Return the features ``keys`` of one observation of the robot and of its simulated scene.
-
-        Raises:
-            RobotError: a channel is missing or not finite.
-        """
+        """Return the features ``keys`` of one observation of the robot and of its simulated scene."""
         return {key: self._feature(observation, key) for key in keys}
 
     def _feature(self, observation: RobotObservation, key: str) -> Array:
@@ -126,11 +118,7 @@ class ChannelMapping:
 def _matched(
     robot: str, key: str, channels: Mapping[str, Unit], trained: TrainedChannels
 ) -> tuple[str, ...]:
-    """Return the channels in the policy's order.
-
-    Raises:
-        SpecMismatch: names or units differ.
-    """
+    """Return the channels in the policy's order."""
     names = trained.names.get(key, tuple(channels))
     if sorted(names) != sorted(channels):
         raise SpecMismatch(

@@ -122,11 +122,7 @@ class FrameBuilder:
 
 
 def _values(names: list[str], values: Mapping[str, Any]) -> Array:
-    """Return the values of ``names`` as one float32 vector.
-
-    Raises:
-        RobotError: a channel is missing.
-    """
+    """Return the values of ``names`` as one float32 vector."""
     missing = [name for name in names if name not in values]
     if missing:
         raise RobotError(

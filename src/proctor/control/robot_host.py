@@ -66,11 +66,7 @@ class ActionReader:
 
 
 def parse_action(parts: list[bytes], robot: Robot) -> Action:
-    """Return the targets of a message for the robot's channels.
-
-    Raises:
-        ProtocolError: the message is invalid.
-    """
+    """Return the targets of a message for the robot's channels."""
     content = decode_json(b"".join(parts), MOST_ACTION_BYTES)
     if not isinstance(content, dict):
         raise ProtocolError("it is not a JSON object", code="protocol.invalid-action")
@@ -85,11 +81,7 @@ class ObservationWriter:
     """Encodes observations: the state as JSON, images as JPEG."""
 
     def __init__(self, robot: Robot) -> None:
-        """Prepare for a robot.
-
-        Raises:
-            MissingExtra: OpenCV is not installed.
-        """
+        """Prepare for a robot."""
         self._robot, self._cv2 = robot, import_cv2()
 
     def encode(self, observation: RobotObservation) -> list[bytes]:
@@ -116,9 +108,6 @@ def serve_robot(
 
     Each cycle reads what has arrived, within limits: no message delays the watchdog, the keys or a
     signal.
-
-    Raises:
-        RobotError: a device fails, or the emergency key was pressed.
     """
     robot, keys = session.robot, session.keys.reader()
     reader, writer = ActionReader(robot, note), ObservationWriter(robot)

@@ -40,11 +40,7 @@ class SealedSession(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.entropy, 16)
 
     def write(self, root: Path) -> None:
-        """Write the file atomically.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
-        """
+        """Write the file atomically."""
         write_run_file(root / SEALED_FILE, msgspec.json.encode(self) + b"\n")
 
 
@@ -54,11 +50,7 @@ def new_session() -> SealedSession:
 
 
 def read_session(root: Path) -> SealedSession:
-    """Return the session that ``--resume`` goes on with.
-
-    Raises:
-        UsageError: the file is gone or damaged, so the order of the trials is unknown.
-    """
+    """Return the session that ``--resume`` goes on with."""
     file = root / SEALED_FILE
     try:
         return msgspec.json.decode(read_regular_file(file), type=SealedSession)

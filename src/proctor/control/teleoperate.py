@@ -53,9 +53,6 @@ def teleoperate(
     """Drive the robot until the time is over, a signal comes, or a person presses Esc or q.
 
     ``watcher`` is called in every cycle.
-
-    Raises:
-        RobotError: a device fails, or the emergency key was pressed.
     """
     robot, teleop = session.robot, session.teleop
     assert teleop is not None

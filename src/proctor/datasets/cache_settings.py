@@ -61,11 +61,7 @@ class FrameCacheSettings:
         return self.cache in (CacheKind.RAM, CacheKind.DEVICE)
 
     def check_size(self) -> None:
-        """Refuse an invalid size.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse an invalid size."""
         if not 0 < self.cache_gb < 10**6:
             raise UsageError(
                 f"--dataset.cache_gb must be above 0, got {self.cache_gb}", code="flag.out-of-range"

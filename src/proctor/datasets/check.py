@@ -71,9 +71,6 @@ def check(
     """Check the dataset in ``root``; ``tell`` is called with the progress.
 
     Without ``decode``, images are not decoded, and only the headers of videos are read.
-
-    Raises:
-        DatasetError: there is no dataset.
     """
     if not (root / INFO_FILE).is_file():
         raise DatasetError(
@@ -103,11 +100,6 @@ def repair(root: Path) -> list[str]:
 
     Complete episodes that info.json does not count are counted in; incomplete ones stay left out.
     The replaced files are kept beside the dataset, in ROOT_meta_old. Return the changes as text.
-
-    Raises:
-        DatasetError: the tables cannot be read.
-        FolderInUse: another process records into the dataset or edits it.
-        UsageError: there is a link in it.
     """
     refuse_links(root)
     lock = acquire_lock(root)

@@ -58,10 +58,6 @@ def push(
     """Upload the dataset in ``root``, move its version's tag to it, and return its URL.
 
     ``include`` are patterns of files to upload besides those of the format and the card.
-
-    Raises:
-        DatasetError: there is no dataset.
-        UsageError: it has an old version, ``repo`` is not a Hub id, or the Hub refuses.
     """
     _check_id(repo)
     info = read_info(root)
@@ -106,9 +102,6 @@ def _move_tag(api: Any, repo: str, commit: str) -> None:
     The Hub has no request that moves a tag. Creating it first shows whether the Hub creates tags
     now. Only if the Hub says that there is one, that is removed and created again, with more than
     one try; if these fail, the old one is put back.
-
-    Raises:
-        UsageError: it was not moved; the text says what the Hub has.
     """
     kind = {"repo_type": "dataset"}
     refs = api.list_repo_refs(repo, **kind).tags
@@ -199,11 +192,6 @@ def pull(repo: str, root: Path, *, revision: str | None = None, videos: bool = T
     """Download a dataset into ``root``, which appears only when it is complete.
 
     An interrupted download of the same commit continues the next time.
-
-    Raises:
-        UsageError: ``root`` exists, ``repo`` is not a Hub id or has no known version, or the Hub
-            refuses.
-        DatasetError: the repository is not a dataset.
     """
     _check_id(repo)
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):

@@ -33,11 +33,7 @@ class DatasetHandle:
         delta_timestamps: DeltaTimestamps | None = None,
         look: ImageReadOptions | None = None,
     ) -> Dataset:
-        """Return the frames of ``episodes`` (None: all), and download their files if needed.
-
-        Raises:
-            UsageError: there is no such episode or feature, or the download fails.
-        """
+        """Return the frames of ``episodes`` (None: all), and download their files if needed."""
         info, table = self.source.info, self.source.episodes
         look = look or ImageReadOptions(FrameReader())
         chosen = chosen_episodes(self.found.name, table, episodes)
@@ -47,11 +43,7 @@ class DatasetHandle:
         return Dataset(self.source, chosen, offsets, look)
 
     def require_files(self, episodes: Sequence[int], keys: Collection[str]) -> None:
-        """Check that the data files of ``episodes`` exist, and the videos of the cameras ``keys``.
-
-        Raises:
-            DatasetError: a file is missing.
-        """
+        """Check that the data files of ``episodes`` exist, and the videos of the cameras ``keys``."""
         info, table = self.source.info, self.source.episodes
         chosen = chosen_episodes(self.found.name, table, episodes)
         files = (self.found.root / file for file in _files(info, table, chosen, keys))
@@ -68,11 +60,7 @@ class DatasetHandle:
 def open_handle(
     path_or_id: str | Path, root: str | Path | None = None, revision: str | None = None
 ) -> DatasetHandle:
-    """Find a dataset and read its metadata; only the metadata are downloaded.
-
-    Raises:
-        UsageError: there is no such dataset, or it cannot be read.
-    """
+    """Find a dataset and read its metadata; only the metadata are downloaded."""
     found = find(path_or_id, None if root is None else Path(root), revision)
     return DatasetHandle(read_dataset_metadata(found.name, found.root), found)
 
@@ -101,9 +89,6 @@ def open(
         tolerance_s: largest difference between a requested and a decoded frame, in seconds.
         image_size: height and width that images are resized to when they are decoded.
         cache: where decoded frames are kept.
-
-    Raises:
-        UsageError: there is no such dataset, episode or feature, or it cannot be read.
     """
     look = ImageReadOptions(
         FrameReader(tolerance_s=tolerance_s), image_size, cache or FrameCacheSettings()
@@ -112,11 +97,7 @@ def open(
 
 
 def chosen_episodes(name: str, table: Episodes, episodes: Sequence[int] | None) -> Array:
-    """Return the episodes to read, sorted and without duplicates.
-
-    Raises:
-        DatasetError: an episode does not exist, or the values are not integers.
-    """
+    """Return the episodes to read, sorted and without duplicates."""
     if episodes is None:
         return np.arange(len(table))
     given = np.asarray(episodes)

@@ -40,11 +40,7 @@ class FoundDataset:
     """Where missing files can be downloaded from; None if the dataset is complete."""
 
     def fetch(self, files: Sequence[str]) -> None:
-        """Download those of ``files`` that are not local yet.
-
-        Raises:
-            UsageError: the Hub does not have them or refuses.
-        """
+        """Download those of ``files`` that are not local yet."""
         if self.remote is not None:
             missing = [glob.escape(name) for name in files if not (self.root / name).exists()]
             if missing:
@@ -52,11 +48,7 @@ class FoundDataset:
 
 
 def lerobot_home() -> Path:
-    """Return the folder in which LeRobot stores datasets.
-
-    Raises:
-        UsageError: the environment sets LEROBOT_HOME, a variable of old releases.
-    """
+    """Return the folder in which LeRobot stores datasets."""
     if os.environ.get("LEROBOT_HOME"):
         raise UsageError(
             "LEROBOT_HOME is no longer used; set HF_LEROBOT_HOME instead",
@@ -77,9 +69,6 @@ def find(
     Args:
         root: folder of the dataset, or of its download. Without it, a Hub id first names a folder
             in LeRobot's home, unless a ``revision`` is given.
-
-    Raises:
-        UsageError: there is no such dataset, here or on the Hub, or its version is unknown.
     """
     here = find_local(path_or_id, root, revision)
     if here is not None:
@@ -91,11 +80,7 @@ def find(
 def find_local(
     path_or_id: str | Path, root: Path | None = None, revision: str | None = None
 ) -> FoundDataset | None:
-    """Find a dataset on this machine; return None if it may be on the Hub.
-
-    Raises:
-        UsageError: it is not on this machine, and its name is not a Hub id.
-    """
+    """Find a dataset on this machine; return None if it may be on the Hub."""
     name = str(path_or_id)
     here = Path(path_or_id).expanduser() if root is None else root.expanduser()
     if (here / INFO_FILE).exists():
@@ -158,11 +143,7 @@ def _fetched(repo: str, revision: str | None, place: HubLocation) -> FoundDatase
 
 
 def _kept(repo: str, place: HubLocation, unreachable: HubUnreachable) -> FoundDataset:
-    """Return an earlier download, the newest version first.
-
-    Raises:
-        HubUnreachable: there is none.
-    """
+    """Return an earlier download, the newest version first."""
     offline = HubLocation(place.kind, place.cache, place.folder, offline=True)
     for revision in (*VERSIONS, _BRANCH):
         try:
@@ -173,11 +154,7 @@ def _kept(repo: str, place: HubLocation, unreachable: HubUnreachable) -> FoundDa
 
 
 def chosen_revision(repo: str, names: Sequence[str]) -> str:
-    """Return the branch or tag to read: the newest version that Proctor knows.
-
-    Raises:
-        UsageError: every version is too new or too old.
-    """
+    """Return the branch or tag to read: the newest version that Proctor knows."""
     tagged = {name for name in names if _VERSION.fullmatch(name)}
     for version in VERSIONS:
         if version in tagged:

@@ -71,12 +71,7 @@ class Stream:
     def __init__(
         self, files: DatasetFiles, options: StreamOptions, start_at: StreamState | None = None
     ) -> None:
-        """Read the metadata; no other file is downloaded yet.
-
-        Raises:
-            DatasetError: there is no dataset, or no such episode.
-            UsageError: ``start_at`` belongs to another stream, or an option is invalid.
-        """
+        """Read the metadata; no other file is downloaded yet."""
         if options.buffer < 1 or options.seed < 0:
             raise UsageError(
                 f"a stream needs a buffer of at least 1 frame and a seed of at least 0, got "
@@ -178,10 +173,6 @@ class Stream:
         """Return frames as ``Dataset.batch`` does, shard by shard, with downloads if needed.
 
         Positions in the sequence of ``order`` cost least.
-
-        Raises:
-            DatasetError: a file is missing or damaged.
-            UsageError: it cannot be downloaded.
         """
         at = np.array(positions)
         shard_of = self._shard_of[at]
@@ -212,9 +203,6 @@ def open_stream(
     """Stream a dataset by its folder or Hub id; each file is local only while it is needed.
 
     ``root`` is the local folder of a dataset that is named by its Hub id, if there is one.
-
-    Raises:
-        UsageError: there is no such dataset or episode, or ``start_at`` belongs to another stream.
     """
     files = dataset_files(path_or_id, revision, root)
     try:

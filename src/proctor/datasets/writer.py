@@ -98,9 +98,6 @@ class DatasetWriter:
                 features such as ``frame_index``.
             codec: encoding of the videos; None takes LeRobot's AV1.
             layout: sizes of files and folders; None takes LeRobot's.
-
-        Raises:
-            DatasetError: the folder exists, cannot be written, or a feature cannot be recorded.
         """
         root, codec = root.resolve(), codec or Codec()
         require_utf8(root)
@@ -127,10 +124,6 @@ class DatasetWriter:
 
         Args:
             codec: encoding of new videos; None keeps the dataset's.
-
-        Raises:
-            DatasetError: there is no dataset, another process writes it, its version or features
-                cannot be recorded, or it holds complete episodes that info.json does not count.
         """
         root = root.resolve()  # compaction replaces the folder, not a symbolic link to it
         recover_swap(root)
@@ -163,12 +156,7 @@ class DatasetWriter:
         return self._workshop.takes / name
 
     def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
-        """Add a frame to the open episode; the first frame opens one.
-
-        Raises:
-            DatasetError: the frame does not match the features, and the episode is unchanged; or
-                the frame cannot be written, and the episode is lost.
-        """
+        """Add a frame to the open episode; the first frame opens one."""
         self._check_is_open()
         with self._keeping("the open episode is lost"):
             try:
@@ -183,9 +171,6 @@ class DatasetWriter:
         """Append the open episode to the dataset; return its number.
 
         When this returns, the episode is on the disk and visible to readers.
-
-        Raises:
-            DatasetError: it has no frame, or cannot be written; the episode is lost.
         """
         self._check_is_open()
         take, self._open = self._open, None
@@ -208,9 +193,6 @@ class DatasetWriter:
         """Remove the episodes of the last append; later ones get their numbers.
 
         A kill leaves the dataset with all of these episodes or with none.
-
-        Raises:
-            DatasetError: this writer appended none, or removed them already.
         """
         self._check_is_open()
         before = self._before_last
@@ -232,10 +214,6 @@ class DatasetWriter:
         """Move staged episodes into the dataset, all or none; return the first one's number.
 
         The cost is little more than that of one episode.
-
-        Raises:
-            DatasetError: one has other features, or cannot be written; then the dataset and the
-                staged episodes are unchanged.
         """
         self._check_is_open()
         with self._keeping(f"{takes[0].folder} is not in it yet"):

@@ -27,11 +27,7 @@ class ActionQueue:
         self._left: Array | None = None  # [latency, action size]
 
     def next_actions(self, chunk: Array) -> Array:
-        """Return the actions to execute before the next request, given the chunk of the last one.
-
-        Raises:
-            PolicyError: the chunk is not longer than the latency.
-        """
+        """Return the actions to execute before the next request, given the chunk of the last one."""
         if not self._latency:
             return chunk
         if len(chunk) <= self._latency:

@@ -15,12 +15,7 @@ from proctor_worker.boundary import WrongValue, as_numbers
 
 
 def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
-    """Call the policy and return its actions as float32: a chunk [T, action size] per query.
-
-    Raises:
-        PolicyError: the policy raised, or returned a wrong shape or a number that is not finite.
-            The text names the policy, the task and the step.
-    """
+    """Call the policy and return its actions as float32: a chunk [T, action size] per query."""
     chunks = shaped_chunks(policy, batch, action)
     if not isinstance(chunks, list) and np.isfinite(chunks).all():
         return chunks
@@ -33,11 +28,7 @@ def checked_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | 
 
 
 def shaped_chunks(policy: Policy, batch: Batch, action: ActionSpec) -> Array | list[Array]:
-    """Call the policy and check shapes only.
-
-    Raises:
-        PolicyError: the policy raised, or returned a wrong shape, or no numbers.
-    """
+    """Call the policy and check shapes only."""
     first = batch.queries[0]
     with blame_policy(policy, _place(first)):
         acted = policy.act(batch)
@@ -72,12 +63,7 @@ def _check_each(policy: Policy, batch: Batch, chunks: list[Array], action: Actio
 
 @contextlib.contextmanager
 def blame_policy(policy: Policy, where: str) -> Iterator[None]:
-    """Turn what the policy raises into a PolicyError that names the policy and ``where``.
-
-    Raises:
-        PolicyError: also for SystemExit, which would end the policy's thread and block the engine.
-        EpisodeStateLost: unchanged: the engine restarts the episode.
-    """
+    """Turn what the policy raises into a PolicyError that names the policy and ``where``."""
     try:
         yield
     except EpisodeStateLost:

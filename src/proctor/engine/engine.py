@@ -114,12 +114,6 @@ class Engine:
         May be called again once the scheduler has more episodes. ``camera`` records a video of
         every episode, ``recording`` records its frames for a dataset. Episodes with known
         ``actions`` are replayed without the policy.
-
-        Raises:
-            PolicyError: the policy returned invalid actions.
-            PluginError: the benchmark plug-in breaks its contract.
-            WorkerError: no worker can be started, or no simulator of a task can be opened.
-            RunFolderError: a recorded episode cannot be written.
         """
         self._callbacks, self._camera, self._recording = callbacks, camera, recording
         self._actions = {} if actions is None else actions

@@ -25,12 +25,7 @@ class ExpertLabeler:
         self._spec, self._labeling = spec, labeling
 
     def expert_action(self, observation: Observation, step: int) -> Array:
-        """Return the expert's action as the expert gives it, without clipping.
-
-        Raises:
-            WorkerError: the expert returned a wrong shape, or numbers that are not finite.
-            PluginError: it returned no numbers.
-        """
+        """Return the expert's action as the expert gives it, without clipping."""
         # The same dtype as a window: an expert that acts and one that labels get the same bits.
         inputs = {key: np.array(observation[key], self.features[key].dtype) for key in self.inputs}
         try:

@@ -77,11 +77,7 @@ class Inference(Protocol):
         """Start to answer ``batch``."""
 
     def take(self) -> tuple[Ticket, ActionReply] | None:
-        """Return a reply that has not been returned yet, or None.
-
-        Raises:
-            PolicyError: the policy could not end an episode.
-        """
+        """Return a reply that has not been returned yet, or None."""
 
     def end(self, attempt: EpisodeAttempt) -> None:
         """Tell the policy that an episode ended or failed, so that it drops the state."""
@@ -216,11 +212,7 @@ class ThreadInference:
         self._work.put(partial(self._calls.end, attempt))
 
     def close(self) -> None:
-        """Close the policy on its thread and end the thread, waiting a limited time.
-
-        Raises:
-            PolicyError: the policy could not end an episode or be closed.
-        """
+        """Close the policy on its thread and end the thread, waiting a limited time."""
         self._work.put(self._calls.close)
         self._work.put(None)
         self._thread.join(_CLOSE_S)

@@ -45,9 +45,6 @@ def audit(
 
     A fixed seed chooses them, spread over the tasks. Errored episodes are left out. ``exact``
     requires the same bits; otherwise the same outcome and nearly the same returns are enough.
-
-    Raises:
-        UsageError: the journal holds episodes that are not planned.
     """
     specs = {spec.key: spec for spec in plan}
     for row in rows:
@@ -76,11 +73,7 @@ def audit(
 
 
 def require_unchanged(record: RunRecord, protocol: dict[str, Any], path: Path) -> None:
-    """Refuse to audit a run whose policy, benchmark or versions have changed.
-
-    Raises:
-        UsageError: naming the changes.
-    """
+    """Refuse to audit a run whose policy, benchmark or versions have changed."""
     changed = changed_fields(record.protocol, protocol)
     changed.pop("digest", None)  # changes what can be compared, not the episodes
     if changed:

@@ -18,9 +18,6 @@ def start_background_setup(
 
     The ``warm`` workers start as soon as the GL backend is known. Returns at once. All of it runs
     in other processes; the code that needs the results waits for them.
-
-    Raises:
-        MissingExtra: the simulator is not installed.
     """
     variables = benchmark.preflight(())
     if in_workers:

@@ -70,11 +70,7 @@ class Demonstrations:
     """"video", or "image" for PNG images inside the tables."""
 
     def environment(self, inputs: Iterable[str]) -> dict[str, str]:
-        """Check that all features can be observed here; return the workers' environment variables.
-
-        Raises:
-            UsageError: a camera is recorded and nothing here can render.
-        """
+        """Check that all features can be observed here; return the workers' environment variables."""
         expert = () if self.settings.label is None else self.benchmark.expert_inputs
         return self.benchmark.preflight((*inputs, *self.observed, *expert))
 
@@ -82,10 +78,6 @@ class Demonstrations:
         """Create or resume the dataset; ``folder`` holds recorded episodes until they are appended.
 
         A new dataset gets a card that holds the whole ``protocol``.
-
-        Raises:
-            DatasetError: the folder holds no dataset, or one with other features or tasks.
-            RunFolderError: the dataset was changed since, or cannot be written.
         """
         from proctor.datasets.writer import DatasetWriter
         from proctor.datasets.writing.layout import FileLayout
@@ -123,11 +115,7 @@ class Demonstrations:
         return OpenDataset(writer, recording, ledger)
 
     def _check_features(self, info: Info) -> None:
-        """Refuse a dataset with other features than the recorded ones.
-
-        Raises:
-            DatasetError: naming the feature.
-        """
+        """Refuse a dataset with other features than the recorded ones."""
         recorded = self._features()
         for key in dict.fromkeys([*recorded, *own_features(info)]):
             now, found = (_feature_text(known.get(key)) for known in (recorded, info.features))
@@ -139,11 +127,7 @@ class Demonstrations:
                 )
 
     def _check_tasks(self, info: Info, keys: Sequence[EpisodeKey]) -> None:
-        """Refuse a dataset whose episodes, of ``keys``, have other tasks than the recorded ones.
-
-        Raises:
-            DatasetError: naming the first such episode.
-        """
+        """Refuse a dataset whose episodes, of ``keys``, have other tasks than the recorded ones."""
         from proctor.datasets.format.episodes import read_episodes
 
         recorded = {task.key: recorded_task(task) for task in self.benchmark.tasks()}
@@ -274,11 +258,7 @@ def _is_complete(folder: Path) -> bool:
 def check_recording(
     benchmark: Benchmark, dataset: RecordDatasetSettings, settings: RecordSettings, folder: Path
 ) -> Demonstrations:
-    """Check that ``benchmark`` can be recorded as asked, in the run ``folder``.
-
-    Raises:
-        UsageError: with one line that says what to change.
-    """
+    """Check that ``benchmark`` can be recorded as asked, in the run ``folder``."""
     for module in ("pyarrow", "av"):
         if importlib.util.find_spec(module) is None:
             raise MissingExtra("what datasets are written with", "dataset")

@@ -24,11 +24,7 @@ _START_S, _END_S = 60.0, 5.0
 
 @contextmanager
 def live_page(root: Path, host: str, port: int) -> Iterator[str]:
-    """Serve the run in ``root`` during the block; yield the page's address.
-
-    Raises:
-        UsageError: the port is in use, or the address is not one of this machine.
-    """
+    """Serve the run in ``root`` during the block; yield the page's address."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=_serve, args=(root.absolute(), host, port, theirs), name="proctor-live", daemon=True

@@ -70,13 +70,7 @@ class Lockstep:
     _started_at: float = field(default_factory=time.monotonic)
 
     def run(self, specs: Sequence[EpisodeSpec]) -> None:
-        """Run ``specs``; the environment of one task is closed before the next one opens.
-
-        Raises:
-            PolicyError: the policy returned invalid actions.
-            EpisodeStateLost: a policy server lost the state; this loop restarts no episode.
-            WorkerError: a simulator failed; this loop cannot replace it.
-        """
+        """Run ``specs``; the environment of one task is closed before the next one opens."""
         benchmark = self.settings.make_benchmark()
         self._action = benchmark.action
         keys = self.policy.inputs or _cheapest(benchmark)

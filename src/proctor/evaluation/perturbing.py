@@ -23,11 +23,7 @@ MadeBenchmark = tuple[Callable[[], Benchmark], Benchmark]
 def with_perturbations(
     config: RunConfig, make_benchmark: Callable[[], Benchmark], benchmark: Benchmark
 ) -> MadeBenchmark:
-    """Return the benchmark with the tasks of --perturb; unchanged without that flag.
-
-    Raises:
-        UsageError: the benchmark does not support a dimension.
-    """
+    """Return the benchmark with the tasks of --perturb; unchanged without that flag."""
     names = _names(config)
     if not names:
         return make_benchmark, benchmark
@@ -39,11 +35,7 @@ def with_perturbations(
 
 
 def without_unnoticed(config: RunConfig, made: MadeBenchmark, policy: PolicySpec) -> MadeBenchmark:
-    """Return the benchmark without dimensions of --perturb=all that ``policy`` cannot notice.
-
-    Raises:
-        UsageError: such a dimension is named, or none is left.
-    """
+    """Return the benchmark without dimensions of --perturb=all that ``policy`` cannot notice."""
     maker, benchmark = made
     if not isinstance(maker, PerturbedMaker) or not isinstance(benchmark, PerturbedBenchmark):
         return made

@@ -24,9 +24,6 @@ def make_plan(
     """List the episodes with these indices of every task, task by task. Creates no simulator.
 
     Every ``repeats`` consecutive episodes share an initial state.
-
-    Raises:
-        UsageError: there are more episodes than a run can hold.
     """
     tasks = benchmark.tasks()
     if len(tasks) * len(indices) > MAX_EPISODES:
@@ -157,11 +154,7 @@ class RemainingEpisodes:
 
 
 def check_planned(plan: list[EpisodeSpec], done: Sequence[EpisodeRecord], path: Path) -> None:
-    """Refuse to resume a folder that holds other episodes than the planned ones.
-
-    Raises:
-        UsageError: naming the first one.
-    """
+    """Refuse to resume a folder that holds other episodes than the planned ones."""
     planned = {spec.key: spec for spec in plan}
     extra = [row for row in done if row.key not in planned]
     if extra:

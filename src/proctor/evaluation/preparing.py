@@ -71,9 +71,6 @@ def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
 
     Writes nothing, and runs no simulator except for --eval.unseen, whose plan depends on measured
     starts. Slow set-up starts here (see ``background_setup``).
-
-    Raises:
-        UsageError: with one line that says what to change.
     """
     default = config.output_dir is None
     folder = RunFolder(config.output_dir or default_folder(config), or_next=default)
@@ -89,11 +86,7 @@ def prepare(config: EvalConfig) -> RolloutContext[EvalConfig]:
 
 
 def _load_judge(config: EvalConfig) -> Judge | None:
-    """Return the judge of --eval.judge.
-
-    Raises:
-        UsageError: it is no reward classifier with two classes.
-    """
+    """Return the judge of --eval.judge."""
     path = config.eval.judge
     if path is None:
         return None
@@ -122,9 +115,6 @@ def prepare_context(
 
     ``judge`` sees the last images of every episode. This runs no simulator and writes nothing. Slow
     set-up starts here (see ``background_setup``).
-
-    Raises:
-        UsageError: with one line that says what to change.
     """
     if config.cluster is not None:
         check_cluster(config.cluster)
@@ -168,11 +158,7 @@ def _with_pinned_checkpoint(config: Config) -> Config:
 
 
 def check_policy_settings(config: RunConfig) -> PolicyPlugin:
-    """Check a policy's settings without making the policy; return its plug-in.
-
-    Raises:
-        UsageError: its files are missing, or no chunk is longer than the latency.
-    """
+    """Check a policy's settings without making the policy; return its plug-in."""
     plugin = plugins.find_policy(config.policy.type)
     if plugin.check_config is not None:
         plugin.check_config(config.played_policy)
@@ -184,9 +170,6 @@ def check_ahead_of_time(config: RunConfig) -> None:
 
     For the latency check a policy without a network is made: a script takes no time, and a remote
     policy's server is asked.
-
-    Raises:
-        UsageError: as ``check_policy_settings``.
     """
     plugin = check_policy_settings(config)
     if config.eval.latency and not plugin.has_network:
@@ -283,11 +266,7 @@ def _make_benchmark(config: RunConfig) -> tuple[Callable[[], Benchmark], Benchma
 
 
 def make_policy(config: PolicyConfig, interface: Interface) -> Policy:
-    """Return the policy; a third-party plug-in is checked.
-
-    Raises:
-        UsageError: it cannot be made, or does not match the interface.
-    """
+    """Return the policy; a third-party plug-in is checked."""
     kind = config.type
     with plugins.blame_plugin("policies", kind):
         policy = plugins.find_policy(kind).make(config, interface)

@@ -125,9 +125,6 @@ def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonst
     """Check that everything ``config`` names exists, matches and can be recorded.
 
     Runs no simulator and writes nothing.
-
-    Raises:
-        UsageError: with one line that says what to change.
     """
     folder = RunFolder(config.run_folder)
     _check_destination(config, folder)

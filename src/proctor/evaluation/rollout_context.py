@@ -166,11 +166,7 @@ def scheduler_limits(config: RunConfig) -> SchedulerLimits:
 
 
 def require_judged(benchmark: Benchmark, why: str) -> None:
-    """Refuse a benchmark without a success rule where success is needed.
-
-    Raises:
-        UsageError: naming ``why``.
-    """
+    """Refuse a benchmark without a success rule where success is needed."""
     if not benchmark.judged:
         raise UsageError(
             f"{why}; --env.success=none gives rewards only: say what a success is",

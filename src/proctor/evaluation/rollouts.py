@@ -23,11 +23,7 @@ from proctor.types import EpisodeSpec
 def check_rollout_recording(
     config: EvalConfig, benchmark: Benchmark, folder: Path
 ) -> Demonstrations | None:
-    """Check that the run in ``folder`` can be recorded as asked; None if --record is not set.
-
-    Raises:
-        UsageError: with one line that says what to change.
-    """
+    """Check that the run in ``folder`` can be recorded as asked; None if --record is not set."""
     if config.record is None:
         return None
     if config.record.exists() and not config.resume and not _is_unbegun(config.record, folder):
@@ -75,12 +71,7 @@ def recording_rollouts(
     folder: Path,
     protocol: Mapping[str, Any],
 ) -> Iterator[RolloutRecording]:
-    """Record the episodes of ``plan`` into the dataset, with those that earlier sessions left.
-
-    Raises:
-        UsageError: finished episodes of the run were not recorded.
-        RunFolderError: the dataset was changed since, or cannot be written.
-    """
+    """Record the episodes of ``plan`` into the dataset, with those that earlier sessions left."""
     if demonstrations is None:
         yield RolloutRecording()
         return

@@ -17,11 +17,7 @@ from proctor.types import EpisodeSpec
 def make_early_stopping(
     config: EvalConfig, plan: list[EpisodeSpec], protocol: dict[str, Any]
 ) -> EarlyStopping:
-    """Return the callback that decides when the run of ``plan`` stops.
-
-    Raises:
-        UsageError: the run of --against cannot be compared, or has none of the planned episodes.
-    """
+    """Return the callback that decides when the run of ``plan`` stops."""
     rule = parse_stop_rule(config.eval.stop_when)
     rules: list[StopRule] = [] if rule is None else [rule]
     if config.against is not None:
@@ -42,9 +38,6 @@ def _whole_rounds(plan: list[EpisodeSpec], reference: Run) -> list[EpisodeOutcom
 
     A round with some tasks only would test those tasks alone. After the first gap, an interrupted
     reference holds only episodes that ended quickly.
-
-    Raises:
-        UsageError: there is no such round.
     """
     partners = planned_partners(plan, reference)
     rounds: dict[int, list[EpisodeSpec]] = {}

@@ -95,11 +95,7 @@ class VideoReplay:
         return "no videos: no episode failed; --video.which=first records the first ones"
 
     def environment(self) -> dict[str, str]:
-        """Check that the benchmark can render here; return the workers' environment variables.
-
-        Raises:
-            UsageError: there is no camera, the encoder is missing or nothing here can render.
-        """
+        """Check that the benchmark can render here; return the workers' environment variables."""
         require_encoder()
         keys = display_keys(self.benchmark.features())
         if not keys:

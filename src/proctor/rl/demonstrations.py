@@ -53,11 +53,7 @@ class Demonstrations:
 
 
 def open_demonstrations(settings: DemonstrationSettings, action_size: int) -> Demonstrations:
-    """Open the dataset of demonstrations for an environment with ``action_size`` actions.
-
-    Raises:
-        UsageError: there is no such dataset, or its actions have another size.
-    """
+    """Open the dataset of demonstrations for an environment with ``action_size`` actions."""
     dataset = reader.open(
         settings.path_or_id,
         root=settings.root,

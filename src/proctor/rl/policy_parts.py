@@ -49,9 +49,6 @@ def make_policy(
         interface: features and actions of the environment.
         checkpoint: the policy of a training that is resumed.
         statistics: those of the demonstrations, used where the settings have none.
-
-    Raises:
-        UsageError: the policy and the environment do not match.
     """
     policy = config.policy
     if checkpoint is None and isinstance(policy, PretrainedConfig):
@@ -120,11 +117,7 @@ def _new_policy(
 
 
 def select_inputs(interface: Interface, requested: list[str] | None) -> dict[str, Feature]:
-    """Return the policy's input features: ``requested``, or all states.
-
-    Raises:
-        UsageError: the environment has no such observation, or no states.
-    """
+    """Return the policy's input features: ``requested``, or all states."""
     available = {
         key: feature
         for key, feature in interface.features.items()
@@ -169,9 +162,6 @@ def _action_range(
 
     An environment without a range gets that of the demonstrations. ``known`` has the chosen
     statistics, then those of the demonstrations.
-
-    Raises:
-        UsageError: there is none.
     """
     size = policy.action_dim
     chosen, recorded = (_stated_range(stats.get(ACTION, {}), size) for stats in known)

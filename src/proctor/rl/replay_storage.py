@@ -86,9 +86,6 @@ class ReplayStorage:
 
         ``fill_offline`` adds the demonstrations to the offline buffer; None: there is no such
         buffer.
-
-        Raises:
-            RunFolderError: the folder cannot be read or written.
         """
         self._settings = settings
         self._preprocess = preprocessor.on(settings.device)
@@ -133,12 +130,7 @@ class ReplayStorage:
         yield from self._journal.read(self._first_unadmitted, len(self._journal))
 
     def write(self, received: Sequence[ReceivedTransition]) -> None:
-        """Write transitions to the journal, and wait until they are on disk.
-
-        Raises:
-            ProtocolError: a transition has other keys or shapes than the first one.
-            WriteFailed: the disk did not accept them.
-        """
+        """Write transitions to the journal, and wait until they are on disk."""
         for one in received:
             self._journal.append(one)
         self._journal.sync()
@@ -174,20 +166,12 @@ class ReplayStorage:
             yield self._normalised(self._mixer.sample(generator))
 
     def sync(self) -> None:
-        """Wait until all admitted transitions are on disk, before a checkpoint counts them.
-
-        Raises:
-            WriteFailed: the disk did not accept them.
-        """
+        """Wait until all admitted transitions are on disk, before a checkpoint counts them."""
         if self._interventions is not None:
             self._interventions.sync()
 
     def write_datasets(self, folder: Path, fps: int, task: str) -> None:
-        """Write both buffers as datasets beside the checkpoints, as LeRobot does.
-
-        Raises:
-            UsageError: the disk is full.
-        """
+        """Write both buffers as datasets beside the checkpoints, as LeRobot does."""
         for name, buffer in (("dataset", self._online), ("dataset_offline", self._offline)):
             if buffer is not None and len(buffer):
                 write_dataset(buffer, folder / name, fps, task or DEFAULT_TASK)

@@ -48,9 +48,6 @@ class OnlineSetup:
         """Return the algorithm with the policy's network.
 
         Its critics are new, or those of the checkpoint that ``--policy.path`` names.
-
-        Raises:
-            UsageError: the critics of the checkpoint do not fit.
         """
         config, network = self.config, self.policy.parts.network
         assert isinstance(network, GaussianActorNetwork)
@@ -68,11 +65,7 @@ class OnlineSetup:
         return sac
 
     def open_storage(self, folder: Path, admitted: Admitted) -> ReplayStorage:
-        """Open the replay buffers in ``folder`` as they were after ``admitted`` transitions.
-
-        Raises:
-            RunFolderError: the folder cannot be read or written.
-        """
+        """Open the replay buffers in ``folder`` as they were after ``admitted`` transitions."""
         policy, config = self.policy.config, self.config
         settings = StorageSettings(
             keys=tuple(policy.input_features),
@@ -92,13 +85,7 @@ class OnlineSetup:
 
     @contextmanager
     def serve(self, endpoint: LearnerEndpoint) -> Iterator[str]:
-        """Serve the learner to actors of other machines; yield its address.
-
-        Raises:
-            MissingExtra: gRPC is not installed.
-            UsageError: the port is in use, the TLS files are invalid, or another address than
-                loopback has no API key.
-        """
+        """Serve the learner to actors of other machines; yield its address."""
         from proctor.rl.learner.service import LearnerService
 
         host, port = learner_address(self.config, self.policy)
@@ -152,11 +139,7 @@ def learner_address(config: OnlineTrainConfig, policy: TrainedPolicy) -> tuple[s
 
 
 def prepare(config: OnlineTrainConfig, resumed: Path | None = None) -> OnlineSetup:
-    """Build and check everything; ``resumed`` is the checkpoint to resume from.
-
-    Raises:
-        UsageError: the settings are invalid; nothing was written.
-    """
+    """Build and check everything; ``resumed`` is the checkpoint to resume from."""
     interface = environment_interface(config)
     demonstrations = None
     if config.dataset.is_given:

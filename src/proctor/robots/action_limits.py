@@ -47,11 +47,7 @@ class LimitSettings:
 
 
 def per_channel(flag: str, value: PerChannel, channels: list[str]) -> dict[str, float]:
-    """Return a limit by channel from one number or numbers by motor ("gripper", "gripper.pos").
-
-    Raises:
-        UsageError: a name is unknown, or a limit is negative or not finite.
-    """
+    """Return a limit by channel from one number or numbers by motor ("gripper", "gripper.pos")."""
     if value is None:
         return {}
     by_name = dict.fromkeys(channels, value) if isinstance(value, int | float) else value
@@ -91,11 +87,7 @@ class StartRamp:
         self._duration = 0.0
 
     def begin(self, pose: Action, target: Action, now: float) -> None:
-        """Start at the measured ``pose``.
-
-        Raises:
-            RobotError: the first target is farther away than allowed.
-        """
+        """Start at the measured ``pose``."""
         apart = {name: abs(target[name] - pose[name]) for name in target if name in pose}
         farthest = max(apart, key=lambda name: apart[name], default=None)
         distance = 0.0 if farthest is None else apart[farthest]
@@ -141,11 +133,7 @@ class ActionLimiter:
         self._last, self._last_time = {}, None
 
     def apply(self, wished: Action, measure: Callable[[], Action], now: float) -> Action:
-        """Return the targets to send; ``measure`` reads the pose and is called only if needed.
-
-        Raises:
-            RobotError: a target is not finite, or the first one is too far away.
-        """
+        """Return the targets to send; ``measure`` reads the pose and is called only if needed."""
         for name, value in wished.items():
             if not math.isfinite(value):
                 raise RobotError(f"the target of {name} is {value}", code="robot.target-invalid")

@@ -14,11 +14,7 @@ _TEXT = re.compile(r"[0-9a-f]{64}\n?")
 
 
 def read_host_key(path: Path, flag: str) -> bytes:
-    """Read a key.
-
-    Raises:
-        UsageError: the file cannot be read or is not a key.
-    """
+    """Read a key."""
     try:
         with path.expanduser().open(encoding="ascii") as file:
             text = file.read(2 * _KEY_BYTES + 2)
@@ -39,11 +35,7 @@ def read_host_key(path: Path, flag: str) -> bytes:
 
 
 def make_host_key(path: Path) -> bool:
-    """Make a key file that only this user can read; return False if there is a file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Make a key file that only this user can read; return False if there is a file."""
     try:
         made = os.open(path.expanduser(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -91,11 +91,7 @@ def import_third_party(kind: str) -> dict[str, str]:
 
 
 def find_third_party(kind: str, name: str) -> DevicePlugin | None:
-    """Return the adapted plug-in that registers the type ``name``; None if there is none.
-
-    Raises:
-        UsageError: the package called after ``name`` cannot be imported, or has other types.
-    """
+    """Return the adapted plug-in that registers the type ``name``; None if there is none."""
     module = third_party_module(kind, name)
     if module is None:
         return None
@@ -145,11 +141,7 @@ def _installed(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _import(kind: str, name: str, module: str) -> None:
-    """Import a package.
-
-    Raises:
-        UsageError: it fails, in one line; most often LeRobot is missing.
-    """
+    """Import a package."""
     what = f"{_KINDS[kind].flag}={name}: {module}"
     with explaining_user_code_errors(what):
         try:
@@ -242,11 +234,7 @@ def _is_simple(hint: Any) -> bool:
 
 
 def _made(kind: str, theirs: type[Any], config: Any) -> Any:
-    """Make LeRobot's device from our flags, through LeRobot's own factory.
-
-    Raises:
-        UsageError: its config or the device refuses the settings.
-    """
+    """Make LeRobot's device from our flags, through LeRobot's own factory."""
     what = f"{_KINDS[kind].flag}={config.type}"
     settings = _settings(theirs, config)
     try:

@@ -73,11 +73,7 @@ class TorqueGuard:
     """The driver's side of a guard process."""
 
     def __init__(self, targets: Sequence[GuardTarget]) -> None:
-        """Start the guard and wait until it watches.
-
-        Raises:
-            RobotError: it does not start.
-        """
+        """Start the guard and wait until it watches."""
         self.loss = ""
         """Why the guard no longer watches; the motors are being switched off then."""
         self._targets = [asdict(target) for target in targets]

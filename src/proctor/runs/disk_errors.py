@@ -21,9 +21,6 @@ def explaining_disk_errors(kept_text: Callable[[str], str]) -> Iterator[None]:
 
     Args:
         kept_text: returns that text, given the advice about the disk.
-
-    Raises:
-        RunFolderError: instead of the ``WriteFailed``.
     """
     try:
         yield

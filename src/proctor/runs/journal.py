@@ -217,10 +217,6 @@ def read_journal(folder: Path) -> JournalContent:
 
     If an episode errored and was run again, the later line counts, with the attempts of both. A
     success or failure is final: later lines of the same episode are ignored.
-
-    Raises:
-        RunFolderError: the journal is not a regular file, cannot be read, or has a line that a
-            newer Proctor wrote.
     """
     path = folder / JOURNAL_FILE
     rows: dict[EpisodeKey, EpisodeRecord] = {}

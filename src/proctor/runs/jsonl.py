@@ -37,9 +37,6 @@ def read_jsonl(path: Path, decode: Callable[[bytes], T]) -> Iterator[JsonLine[T]
     Args:
         path: the log.
         decode: returns the value of a line, or raises one of ``UNREADABLE``.
-
-    Raises:
-        RunFolderError: the file exists but is not a regular file, or cannot be read.
     """
     for number, text in enumerate(_complete_lines(path), start=1):
         try:
@@ -50,11 +47,7 @@ def read_jsonl(path: Path, decode: Callable[[bytes], T]) -> Iterator[JsonLine[T]
 
 
 def truncate_partial_line(path: Path) -> None:
-    """Remove a last line that was cut off, so that the next line starts on its own.
-
-    Raises:
-        RunFolderError: the file exists but is not a regular file, or cannot be read.
-    """
+    """Remove a last line that was cut off, so that the next line starts on its own."""
     size = sum(len(line) for line in _complete_lines(path))
     if path.exists() and size < path.stat().st_size:
         os.truncate(path, size)

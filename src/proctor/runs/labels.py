@@ -50,11 +50,7 @@ _decode = msgspec.json.Decoder(LabelRecord).decode
 
 
 def read_labels(folder: Path) -> dict[EpisodeKey, list[str]]:
-    """Return the labels of a run's episodes; damaged lines are ignored.
-
-    Raises:
-        RunFolderError: the file is not a regular file, or cannot be read.
-    """
+    """Return the labels of a run's episodes; damaged lines are ignored."""
     labels: dict[EpisodeKey, list[str]] = {}
     for line in read_jsonl(folder / LABELS_FILE, _decode):
         if line.value is not None:
@@ -63,11 +59,7 @@ def read_labels(folder: Path) -> dict[EpisodeKey, list[str]]:
 
 
 def append_label(folder: Path, record: LabelRecord) -> None:
-    """Append a line to the run's labels and sync it to disk.
-
-    Raises:
-        WriteFailed: the file is a symlink, or the disk is full, missing or read-only.
-    """
+    """Append a line to the run's labels and sync it to disk."""
     path = folder / LABELS_FILE
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:

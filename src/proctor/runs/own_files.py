@@ -43,9 +43,6 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Mapping[str, Path] | None
     Args:
         outputs: the files that a command writes, by flag.
         inputs: files that the command reads.
-
-    Raises:
-        UsageError: naming the flag and the file.
     """
     taken = {_real(path): name for name, path in (inputs or {}).items()}
     for name, path in outputs.items():

@@ -14,11 +14,7 @@ _SUFFIXES = (".json", ".jsonl", ".html", ".log", ".mp4", ".part")
 
 
 def refuse_run_inside_dataset(run: Path, dataset: Path, flag: str) -> None:
-    """Refuse a run folder that is the folder of the dataset of ``flag``, or inside it.
-
-    Raises:
-        UsageError: naming both flags.
-    """
+    """Refuse a run folder that is the folder of the dataset of ``flag``, or inside it."""
     path, root = run.resolve(), dataset.resolve()
     if root in (path, *path.parents):
         raise UsageError(
@@ -33,10 +29,6 @@ def refuse_blocked_paths(folder: Path) -> None:
 
     A write through a symlink would land outside the folder. A folder in place of a file would fail
     only at the end of the run. W&B's own folder is exempt: it contains symlinks to its logs.
-
-    Raises:
-        RunFolderError: naming the path.
-        UsageError: naming a link.
     """
     refuse_links(folder, skipped=[WANDB_FOLDER])
     entries = [path for path in folder.iterdir() if path.name != WANDB_FOLDER]

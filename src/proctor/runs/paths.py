@@ -121,10 +121,6 @@ def settings_with_paths(
         paths: the recorded paths.
         folder: the run folder.
         but: settings that replace those of the run; these are left alone.
-
-    Raises:
-        UsageError: a file or folder that existed when the run began is gone. It is never looked
-            for on the Hub.
     """
     settings = dict(given)
     for name, recorded in paths.items():

@@ -30,11 +30,7 @@ _Size = Annotated[int, msgspec.Meta(ge=-1000, le=1000)]
 
 
 def refuse_newer_format(found: object, known: int, what: str) -> None:
-    """Refuse a record of a newer format; older formats are read.
-
-    Raises:
-        RunFolderError: naming both formats.
-    """
+    """Refuse a record of a newer format; older formats are read."""
     if isinstance(found, int) and found > known:
         raise RunFolderError(
             f"{what} is of format {found}, this Proctor reads up to {known}; "

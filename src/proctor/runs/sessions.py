@@ -17,9 +17,6 @@ def read_session_totals(folder: Path) -> RunProgress:
     """Add up the final progress of all sessions of a run.
 
     A session that was killed has no line.
-
-    Raises:
-        RunFolderError: the file exists and cannot be read.
     """
     lines = read_jsonl(folder / SESSIONS_FILE, msgspec.json.Decoder(RunProgress).decode)
     sessions = [line.value for line in lines if line.value is not None]

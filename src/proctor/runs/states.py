@@ -61,11 +61,7 @@ _decode = msgspec.json.Decoder(StateRecord).decode
 
 
 def read_states(folder: Path) -> dict[EpisodeKey, StateTrace]:
-    """Return the states of a run's episodes; damaged lines are left out.
-
-    Raises:
-        RunFolderError: the file is not a regular file, or cannot be read.
-    """
+    """Return the states of a run's episodes; damaged lines are left out."""
     found: dict[EpisodeKey, StateTrace] = {}
     for line in read_jsonl(folder / STATES_FILE, _decode):
         trace = None if line.value is None else _trace(line.value)

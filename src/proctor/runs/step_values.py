@@ -42,11 +42,7 @@ def step_values_path(key: EpisodeKey) -> str:
 
 
 def write_step_values(folder: Path, result: EpisodeResult, steps_per_s: float) -> None:
-    """Write the values of a filmed episode beside its video.
-
-    Raises:
-        WriteFailed: the disk is full, missing or read-only.
-    """
+    """Write the values of a filmed episode beside its video."""
     if result.actions is None or result.rewards is None:
         return
     values = StepValues(

@@ -66,11 +66,7 @@ class TrainingDataset:
 
     @property
     def trained_on(self) -> set[int]:
-        """Numbers of the episodes that are trained on; empty if unknown.
-
-        Raises:
-            UsageError: the record is damaged.
-        """
+        """Numbers of the episodes that are trained on; empty if unknown."""
         return set(episodes_in(self.episodes or ""))
 
     def __str__(self) -> str:
@@ -81,11 +77,7 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def episodes_in(text: str) -> Iterator[int]:
-    """Yield the numbers that ``number_ranges`` wrote.
-
-    Raises:
-        UsageError: the text is damaged.
-    """
+    """Yield the numbers that ``number_ranges`` wrote."""
     for part in text.split(",") if text else ():
         found = _RANGE.fullmatch(part)
         low, high = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
@@ -277,11 +269,7 @@ _KINDS: dict[str, type[LogRow]] = {
 
 
 def read_training(folder: Path) -> TrainingRecord | None:
-    """Return the record of the training in ``folder``; None if there is no ``train.json``.
-
-    Raises:
-        UsageError: the record is damaged, or was written by a newer Proctor.
-    """
+    """Return the record of the training in ``folder``; None if there is no ``train.json``."""
     file = folder / RECORD_FILE
     try:
         # Not msgspec's parser: a path that is not UTF-8 is stored as a lone surrogate.
@@ -312,11 +300,7 @@ def resume_flags(folder: Path) -> str:
 
 
 def read_training_log(folder: Path) -> list[LogRow]:
-    """Return the rows of a training's log; damaged lines and unknown kinds are left out.
-
-    Raises:
-        RunFolderError: the log exists and cannot be read.
-    """
+    """Return the rows of a training's log; damaged lines and unknown kinds are left out."""
     lines = read_jsonl(folder / LOG_FILE, _decode_row)
     return [line.value for line in lines if line.value is not None]
 

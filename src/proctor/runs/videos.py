@@ -23,11 +23,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def read_video_warnings(folder: Path) -> dict[str, str]:
-    """Return the warnings about a run's videos, by the videos' paths in the run folder.
-
-    Raises:
-        RunFolderError: the file of warnings is damaged or cannot be read.
-    """
+    """Return the warnings about a run's videos, by the videos' paths in the run folder."""
     path = folder / WARNINGS_FILE
     try:
         return msgspec.json.decode(read_regular_file(path), type=dict[str, str])

@@ -27,11 +27,7 @@ class Verdict(Enum):
 
 
 def require_margin(margin: float) -> None:
-    """Refuse a margin that is no difference of two rates.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Refuse a margin that is no difference of two rates."""
     if not 0 < margin < 1:
         raise UsageError(
             f"--margin must be between 0 and 1, got {margin:g}", code="flag.out-of-range"

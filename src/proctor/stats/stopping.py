@@ -183,11 +183,7 @@ _EXAMPLES = "write ci_width<0.05 (all episodes), task_ci_width<0.2 (every task) 
 
 
 def parse_stop_rule(text: str) -> StopRule | None:
-    """Parse a stop rule such as ``ci_width<0.05``; ``never`` gives None.
-
-    Raises:
-        UsageError: the text is not a stop rule; the message has examples.
-    """
+    """Parse a stop rule such as ``ci_width<0.05``; ``never`` gives None."""
     if text.strip() == NEVER:
         return None
     parts = re.fullmatch(r"\s*([A-Za-z_]+)\s*<\s*([0-9.eE+-]+)\s*", text)

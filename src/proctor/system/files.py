@@ -43,11 +43,7 @@ def display_path(path: Path) -> Path:
 
 
 def require_utf8(path: Path) -> None:
-    """Refuse a folder whose absolute path is not UTF-8, which Arrow and JSON files cannot hold.
-
-    Raises:
-        UsageError: naming the path.
-    """
+    """Refuse a folder whose absolute path is not UTF-8, which Arrow and JSON files cannot hold."""
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
@@ -83,11 +79,7 @@ def system_reason(error: BaseException) -> str | None:
 
 
 def refuse_unreadable(path: Path, error: BaseException) -> None:
-    """Refuse a file that the system cannot read now.
-
-    Raises:
-        CannotRead: with the system's reason.
-    """
+    """Refuse a file that the system cannot read now."""
     reason = system_reason(error)
     if reason is not None:
         raise CannotRead(f"cannot read {path}: {reason}") from None

@@ -52,11 +52,7 @@ def cannot_listen(host: str, port: int, why: str | None) -> UsageError:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket with a receive buffer for whole images, so that senders do not block.
-
-    Raises:
-        UsageError: the port is in use, or the address does not belong to this machine.
-    """
+    """Return a bound socket with a receive buffer for whole images, so that senders do not block."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,11 +106,7 @@ class ServerLimits:
         return self.host in LOOPBACK and not is_own_origin(origins)
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None without TLS.
-
-        Raises:
-            UsageError: the files are not a certificate and its key.
-        """
+        """Return the TLS context; None without TLS."""
         if self.tls is None:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -193,12 +185,7 @@ class CycleLimits:
 
 
 def decode_json(data: bytes | str, max_bytes: int = 2**16) -> Any:
-    """Decode a peer's JSON; every number in it is finite.
-
-    Raises:
-        ProtocolError: it is invalid, too long or too deep, or has a number that is not finite or
-            has too many digits.
-    """
+    """Decode a peer's JSON; every number in it is finite."""
     if len(data) > max_bytes:
         raise ProtocolError(
             f"a message of {len(data)} bytes; the limit is {max_bytes}", code="protocol.too-large"

@@ -47,11 +47,7 @@ def leaving_links(folder: Path) -> Iterator[Path]:
 def refuse_links(
     folder: Path, allowed: Collection[Path] = (), skipped: Collection[str] = ()
 ) -> None:
-    """Refuse a folder to be written to in which there is a link that is not ``allowed``.
-
-    Raises:
-        UsageError: naming the link.
-    """
+    """Refuse a folder to be written to in which there is a link that is not ``allowed``."""
     for link in links_below(folder, skipped):
         if link not in allowed:
             raise UsageError(
@@ -62,11 +58,7 @@ def refuse_links(
 
 
 def refuse_leaving_links(folder: Path) -> None:
-    """Refuse a folder to be copied or uploaded in which a link leads out of it, or to a folder.
-
-    Raises:
-        UsageError: naming the link.
-    """
+    """Refuse a folder to be copied or uploaded in which a link leads out of it, or to a folder."""
     for link in leaving_links(folder):
         raise UsageError(
             f"{link} is a link that leads out of {folder.name} or to a folder; remove it, or put "

@@ -135,11 +135,7 @@ class _Claim:
 
 
 def _remove_stale_claim(claim: Path) -> None:
-    """Remove the claim of a process that has ended.
-
-    Raises:
-        FolderInUse: the process may still be alive.
-    """
+    """Remove the claim of a process that has ended."""
     try:
         content = read_regular_file(claim)
         pid, host = content.decode().split()

@@ -38,11 +38,7 @@ _QUIET = {
 
 
 def check_cluster(address: str) -> None:
-    """Check within seconds that the cluster exists.
-
-    Raises:
-        UsageError: Ray is not installed, or no cluster answers.
-    """
+    """Check within seconds that the cluster exists."""
     if address.startswith("ray://"):
         _check_reachable(address)  # first: importing Ray takes a second
     ray = import_ray()
@@ -57,11 +53,7 @@ def _entrypoint_name() -> str:
 
 
 def import_ray() -> Any:
-    """Import Ray with its log output and usage reports disabled.
-
-    Raises:
-        MissingExtra: Ray is not installed.
-    """
+    """Import Ray with its log output and usage reports disabled."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -76,11 +68,7 @@ def import_ray() -> Any:
 
 
 def join_cluster(address: str) -> Callable[[], None]:
-    """Join the cluster at ``address``, or start a local one; return the function that leaves it.
-
-    Raises:
-        UsageError: no cluster answers, or none can be started.
-    """
+    """Join the cluster at ``address``, or start a local one; return the function that leaves it."""
     ray = import_ray()
     if ray.is_initialized():
         return lambda: None  # the process that joined it leaves it
@@ -146,11 +134,7 @@ def _short_folder() -> str:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Join the cluster at ``address``.
-
-    Raises:
-        UsageError: there is no cluster.
-    """
+    """Join the cluster at ``address``."""
     try:
         with _own_signals():
             ray.init(address=address, log_to_driver=False, configure_logging=False)

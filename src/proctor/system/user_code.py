@@ -43,9 +43,6 @@ def explaining_user_code_errors(what: str, code: Any = None) -> Iterator[None]:
     """Turn an exception of user code into one line with its file and line number.
 
     ``code`` is the called object, for errors that are raised before its first line runs.
-
-    Raises:
-        PluginError: the text begins with ``what``.
     """
     try:
         yield
@@ -91,11 +88,7 @@ def exception_line(error: BaseException) -> str:
 
 
 def check_contract(thing: Any, contract: type[Any]) -> None:
-    """Refuse an object that lacks members of ``contract``, or whose methods take other parameters.
-
-    Raises:
-        PluginError: naming the class or method, and its location.
-    """
+    """Refuse an object that lacks members of ``contract``, or whose methods take other parameters."""
     own = type(thing).__name__
     for name in getattr(contract, "__annotations__", ()):
         if not hasattr(thing, name):
@@ -118,11 +111,7 @@ def check_contract(thing: Any, contract: type[Any]) -> None:
 
 
 def check_protocol_is_json(protocol: Callable[[], Any]) -> None:
-    """Refuse a protocol that is not JSON: it is part of a run's fingerprint.
-
-    Raises:
-        PluginError: naming the method, its file and line.
-    """
+    """Refuse a protocol that is not JSON: it is part of a run's fingerprint."""
     value = protocol()
     name = protocol.__qualname__
     if not isinstance(value, dict):

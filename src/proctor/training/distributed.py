@@ -47,11 +47,7 @@ class DistributedContext:
         return self.share.rank == 0
 
     def device(self, picked: torch.device) -> torch.device:
-        """Select and return this process's device; ``picked`` is the type of all devices.
-
-        Raises:
-            UsageError: there are too few GPUs, or the device kind is not supported.
-        """
+        """Select and return this process's device; ``picked`` is the type of all devices."""
         if self.is_single_process or picked.type == "cpu":
             return picked
         if picked.type != "cuda":
@@ -69,11 +65,7 @@ class DistributedContext:
         return torch.device("cuda", self.local_rank)
 
     def check_parallelism(self, parallelism: ParallelismSettings) -> None:
-        """Check that the parallelism settings match the number of processes.
-
-        Raises:
-            UsageError: a setting does not match.
-        """
+        """Check that the parallelism settings match the number of processes."""
         parts, replicas, n = parallelism.dp_shard, parallelism.dp_replicate, self.share.world_size
         if n % parts:
             raise UsageError(
@@ -127,11 +119,7 @@ SINGLE_PROCESS = DistributedContext()
 
 @contextmanager
 def process_group() -> Iterator[DistributedContext]:
-    """Join torchrun's process group, if there is one, and leave it at the end.
-
-    Raises:
-        TrainingError: another process ended early.
-    """
+    """Join torchrun's process group, if there is one, and leave it at the end."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1 or not dist.is_torchelastic_launched():
         yield DistributedContext()

@@ -116,11 +116,7 @@ class Trainer:
 
     @staticmethod
     def begin(setup: TrainingSetup, resumed: Path | None = None) -> Trainer:
-        """Return a training at its first step, or at the step of the checkpoint ``resumed``.
-
-        Raises:
-            UsageError: the checkpoint does not belong to this training.
-        """
+        """Return a training at its first step, or at the step of the checkpoint ``resumed``."""
         config, network = setup.config, setup.parts.network
         learner = Learner(  # shards the weights
             network, config, setup.distributed, setup.device, setup.order.largest_batch
@@ -153,10 +149,6 @@ class Trainer:
         """Decode the cached frames, one process after the other, unless the training is done.
 
         A single process compiles its step at the same time.
-
-        Raises:
-            UsageError: the dataset cannot be read, or the cache cannot be written.
-            TrainingError: torch.compile cannot compile the network.
         """
         if self.done:
             return
@@ -296,11 +288,7 @@ class Trainer:
     def save(
         self, checkpoints: Checkpoints, callback: TrainingCallback | None, *, interim: bool
     ) -> None:
-        """Write a checkpoint; all processes gather sharded weights.
-
-        Raises:
-            RunFolderError: the checkpoint cannot be written.
-        """
+        """Write a checkpoint; all processes gather sharded weights."""
         if callback is None and not self.learner.sharded:
             return
         trainer_state, network, keep = (
@@ -397,11 +385,7 @@ class Trainer:
         return Update(norm, bad)
 
     def check_weights(self) -> None:
-        """Check that the weights are finite.
-
-        Raises:
-            TrainingError: they are not.
-        """
+        """Check that the weights are finite."""
         weights = (full_tensor(value) for value in self.setup.parts.network.parameters())
         if not all(bool(torch.isfinite(value).all()) for value in weights):
             step = self.trainer_state.step
@@ -413,11 +397,7 @@ class Trainer:
     def explaining_divergence(
         self, tracker: MetricTracker, checkpoints: Checkpoints, callback: TrainingCallback | None
     ) -> Iterator[None]:
-        """Add to the error of a diverged training what happened, and how to go on.
-
-        Raises:
-            TrainingError: the training diverged.
-        """
+        """Add to the error of a diverged training what happened, and how to go on."""
         try:
             yield
         except DivergedTraining as error:
@@ -435,9 +415,6 @@ class Trainer:
         """Write a checkpoint of the finished steps if the data cannot be read any more.
 
         With several processes, the others may wait within a step: then no checkpoint is written.
-
-        Raises:
-            TrainingError: instead of the error; it has the command that continues the training.
         """
         try:
             yield

@@ -40,10 +40,6 @@ def add_adapter(
     """Return the parts with an adapter in the network, if requested or part of the checkpoint.
 
     ``base`` is the checkpoint of --policy.path; None if a training is resumed.
-
-    Raises:
-        UsageError: the target layers do not exist, or there is an adapter already.
-        MissingExtra: peft is not installed.
     """
     if (config.peft.active or parts.adapter is not None) and base is not None:
         _refuse_freezing(config)
@@ -177,11 +173,7 @@ def _adapter_config(lora: Any) -> dict[str, Any]:
 
 
 def _insert(parts: LoadedCheckpoint, lora: Any, *, empty: bool) -> None:
-    """Replace layers of the network by adapted ones; ``empty``: weights are loaded later.
-
-    Raises:
-        UsageError: peft rejects the config; the text is peft's.
-    """
+    """Replace layers of the network by adapted ones; ``empty``: weights are loaded later."""
     network, known = parts.network, _adaptable(parts.network)
     try:
         with warnings.catch_warnings():
@@ -260,11 +252,7 @@ def _restore_weights_after_use(adapted_layer: nn.Module, attention: nn.Multihead
 
 
 def _load_adapter(network: Network, prefix: str, adapter: Adapter) -> None:
-    """Load the weights of an adapter into the network.
-
-    Raises:
-        UsageError: the weights do not match the layers.
-    """
+    """Load the weights of an adapter into the network."""
     state = network.state_dict()
     names = adapter_names(state, prefix)
     for key, name in names.items():

@@ -102,11 +102,7 @@ class TrainingSetup:
     distributed: DistributedContext = SINGLE_PROCESS
 
     def fill_caches(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Decode the cached frames, before the first training step.
-
-        Raises:
-            UsageError: the dataset cannot be read, or the cache cannot be written.
-        """
+        """Decode the cached frames, before the first training step."""
         self.samples.fill_cache(on_progress)
         if self.held_out is not None:
             self.held_out[0].fill_cache(on_progress)
@@ -160,11 +156,7 @@ def prepare(
     resumed: Path | None = None,
     distributed: DistributedContext = SINGLE_PROCESS,
 ) -> TrainingSetup:
-    """Build and check everything; ``resumed`` is the checkpoint to resume from.
-
-    Raises:
-        UsageError: the settings are invalid; nothing was written.
-    """
+    """Build and check everything; ``resumed`` is the checkpoint to resume from."""
     notes = (*config.notes, *unused_in_training(config))
     distributed.check_parallelism(config.parallelism)
     device = distributed.device(pick_device(_requested_device(config)))
@@ -262,11 +254,7 @@ def _image_regions(config: TrainConfig, parts: LoadedCheckpoint) -> dict[str, Im
 
 
 def _task_wordings(config: TrainConfig, parts: LoadedCheckpoint) -> TaskWordings | None:
-    """Return the wordings of training instructions; None: the recorded ones.
-
-    Raises:
-        UsageError: wordings are asked for, and the policy reads no instruction.
-    """
+    """Return the wordings of training instructions; None: the recorded ones."""
     if not config.dataset.paraphrase_tasks:
         return None
     if not parts.config.language_conditioned:
@@ -403,11 +391,7 @@ def _new_parts(
 
 
 def select_inputs(interface: Interface, requested: list[str] | None) -> dict[str, Feature]:
-    """Return the policy's input features: ``requested``, or all of the dataset, as LeRobot does.
-
-    Raises:
-        UsageError: the dataset has no such input feature.
-    """
+    """Return the policy's input features: ``requested``, or all of the dataset, as LeRobot does."""
     available = {
         key: feature
         for key, feature in interface.features.items()

@@ -28,11 +28,7 @@ class ForeignEnv:
 
 
 def probe_elsewhere(config: GymAdapterConfig, env_id: str) -> ForeignEnv:
-    """Inspect the environment in the interpreter of the config.
-
-    Raises:
-        UsageError: the interpreter or the environment cannot be used.
-    """
+    """Inspect the environment in the interpreter of the config."""
     asked = {
         "id": env_id,
         "kwargs": config.kwargs,

@@ -17,12 +17,7 @@ from proctor_worker.records import Refused
 
 
 def inspect_env(request: ProbeRequest) -> EnvFacts:
-    """Open the environments in this process and return their facts.
-
-    Raises:
-        UsageError: an environment cannot be used or has no horizon, or ``info`` lacks the success
-            key.
-    """
+    """Open the environments in this process and return their facts."""
     inspection = Inspection(
         request.opener,
         request.rule,

@@ -71,11 +71,7 @@ class Hub(GymAdapter):
 
 
 def _locate(config: HubConfig) -> Path:
-    """Return the file with the code, downloaded if it is on the Hub.
-
-    Raises:
-        UsageError: the code is not trusted, not pinned to a commit, or not found.
-    """
+    """Return the file with the code, downloaded if it is on the Hub."""
     if not config.path:
         raise UsageError(
             "--env.path is missing: owner/repo on the Hub, or a Python file here",

@@ -90,11 +90,7 @@ class ProbeRequest:
 
 
 def probe_env(request: ProbeRequest) -> EnvFacts:
-    """Open and inspect the environments in another process; return their facts.
-
-    Raises:
-        UsageError: they cannot be opened or used, or ``info`` lacks the success key.
-    """
+    """Open and inspect the environments in another process; return their facts."""
     what = request.opener.description
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder, "question"), Path(folder, "answer")

@@ -46,11 +46,7 @@ class Gym(GymAdapter):
 
 
 def make(config: GymConfig, found: EnvFacts | ForeignEnv | None = None) -> GymAdapter:
-    """Make the benchmark of one registered environment; without ``found`` probe it first.
-
-    Raises:
-        UsageError: the environment is not registered, or cannot be used.
-    """
+    """Make the benchmark of one registered environment; without ``found`` probe it first."""
     if isinstance(found, ForeignEnv):
         return ForeignGym(config, GymOpener(config.id, config.kwargs), found)
     if importlib.util.find_spec("gymnasium") is None:

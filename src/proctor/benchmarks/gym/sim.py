@@ -24,21 +24,12 @@ class GymSim:
         self._sim = EnvSim(open_env, rule, fresh, proctor_code, choose_backend)
 
     def reset(self, spec: EpisodeSpec) -> None:
-        """Reset the environment with the spec's seed.
-
-        Raises:
-            PluginError: it returned no observation and info.
-        """
+        """Reset the environment with the spec's seed."""
         with _naming_the_environment():
             self._sim.reset({"seed": spec.seed, "max_steps": spec.task.max_steps})
 
     def step(self, action: Array) -> StepResult:
-        """Take one step; termination or truncation by the environment ends the episode.
-
-        Raises:
-            PluginError: a value has a wrong type.
-            WorkerError: the episode has ended, and ``info`` never had the success key.
-        """
+        """Take one step; termination or truncation by the environment ends the episode."""
         try:
             with _naming_the_environment():
                 return StepResult(*self._sim.step(action))
@@ -46,30 +37,18 @@ class GymSim:
             raise WorkerError(str(error)) from None
 
     def observe(self, keys: Sequence[str]) -> Observation:
-        """Return ``keys`` of the last observation; only the video image is rendered.
-
-        Raises:
-            PluginError: a value is not what its space declares.
-        """
+        """Return ``keys`` of the last observation; only the video image is rendered."""
         with _naming_the_environment():
             return self._sim.observe(keys)
 
     def physics(self) -> Array:
-        """Return all numbers of the last observation: other state is not accessible.
-
-        Raises:
-            PluginError: the observation is not what its space declares.
-        """
+        """Return all numbers of the last observation: other state is not accessible."""
         with _naming_the_environment():
             numbers: Array = self._sim.physics()
             return numbers
 
     def coordinates(self) -> dict[str, float]:
-        """Return the numbers of the last observation, without images and long vectors.
-
-        Raises:
-            PluginError: the observation is not what its space declares.
-        """
+        """Return the numbers of the last observation, without images and long vectors."""
         with _naming_the_environment():
             return self._sim.coordinates()
 

@@ -17,11 +17,7 @@ __all__ = ["CHOICES", "DEFAULT", "SuccessInputs", "SuccessRule", "SuccessSource"
 
 
 def parse_success(text: str) -> SuccessRule:
-    """Parse ``--env.success``.
-
-    Raises:
-        UsageError: the text is not a rule.
-    """
+    """Parse ``--env.success``."""
     try:
         return success.parse_success(text)
     except Refused as error:

@@ -184,11 +184,7 @@ class GymHil(ListedTasks):
         return GymHilSim(task.name, settings)
 
     def expert(self, task: Task) -> Expert:
-        """Return the scripted expert of the pick.
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return the scripted expert of the pick."""
         from proctor.benchmarks.gym_hil.expert import PickExpert
 
         if task.name != PICK.name:

@@ -72,11 +72,7 @@ class ForeignWorlds:
         return ForeignSim(self._process, task)
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Ask the world which variables its process needs to observe ``keys``.
-
-        Raises:
-            UsageError: it cannot observe them.
-        """
+        """Ask the world which variables its process needs to observe ``keys``."""
         with one_shot(self._launch, {}) as process:
             variables: dict[str, str] = process.request("preflight", keys=list(keys))[0][
                 "variables"
@@ -138,11 +134,7 @@ class ForeignBenchmark(ListedTasks):
         return self._worlds.open(task)
 
     def expert(self, task: Task) -> Expert:
-        """Return the world's own expert, which the world computes as an observation.
-
-        Raises:
-            UsageError: the world has none.
-        """
+        """Return the world's own expert, which the world computes as an observation."""
         if not self.expert_inputs:
             raise UsageError(
                 f"{self.name} has no scripted policy; choose another --policy.type",
@@ -163,12 +155,7 @@ def world_config(config: BenchmarkConfig) -> dict[str, Any]:
 
 
 def probe_world(launch: Launch) -> WorldFacts:
-    """Start the world's process, ask it what it offers, and end it.
-
-    Raises:
-        UsageError: it cannot be started or used.
-        PluginError: its description is not complete.
-    """
+    """Start the world's process, ask it what it offers, and end it."""
     with one_shot(launch, {}) as process:
         header = process.request("describe")[0]
     try:
@@ -231,11 +218,7 @@ def _bound(value: Any) -> float | tuple[float, ...] | None:
 
 
 def select_tasks(config: BenchmarkConfig, tasks: Sequence[Task]) -> list[Task]:
-    """Return the tasks that ``--env.task`` (suites or names) and ``--env.task_ids`` select.
-
-    Raises:
-        UsageError: there is no such task.
-    """
+    """Return the tasks that ``--env.task`` (suites or names) and ``--env.task_ids`` select."""
     wanted = split_names(config.task, flag="task") if config.task else []
     known = [*dict.fromkeys(task.suite for task in tasks), *(task.name for task in tasks)]
     for name in wanted:

@@ -42,10 +42,6 @@ def builtin_maker(
     """Return a picklable factory of the benchmark with simulators in the config's interpreter.
 
     ``place`` is where the other interpreter imports the plug-in, ``module:ATTRIBUTE``.
-
-    Raises:
-        UsageError: the interpreter cannot run the benchmark, or the benchmark itself must open
-            environments to know its tasks.
     """
     if plugin.probe is not None:
         raise UsageError(

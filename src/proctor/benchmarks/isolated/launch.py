@@ -91,11 +91,7 @@ class StartedProcess:
 
 
 def start(launch: Launch, stderr: IO[bytes] | None = None) -> StartedProcess:
-    """Start the process; its stdout and stderr go to ``stderr``, by default to this process's.
-
-    Raises:
-        UsageError: there is no such interpreter or command.
-    """
+    """Start the process; its stdout and stderr go to ``stderr``, by default to this process's."""
     guarded, life = os.pipe()
     try:
         if launch.command is not None:
@@ -111,11 +107,7 @@ def start(launch: Launch, stderr: IO[bytes] | None = None) -> StartedProcess:
 
 
 def interpreter_path(python: str, flag: str = "--env.python") -> Path:
-    """Return the interpreter of ``flag``: a file, or the folder of a virtual environment.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the interpreter of ``flag``: a file, or the folder of a virtual environment."""
     path = Path(python).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"
@@ -207,9 +199,6 @@ def command_words(command: str) -> list[str]:
     """Return the command's words, with the program of the interpreter that it starts.
 
     ``ssh`` hands its words to a shell on the other machine, so the program is quoted for it.
-
-    Raises:
-        UsageError: the command is empty, has open quotes, or names no program.
     """
     try:
         words = shlex.split(command)

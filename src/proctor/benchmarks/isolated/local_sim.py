@@ -102,13 +102,7 @@ def _call(launch: Launch, method: Callable[..., Returned], *arguments: Any) -> R
 
 
 def _raise(launch: Launch, error: Exception) -> NoReturn:
-    """Raise the error of a world as that of a simulator.
-
-    Raises:
-        PluginError: the world refused.
-        WorkerError: an error of the world's adapter.
-        SimulatorFault: any other error, as its cause.
-    """
+    """Raise the error of a world as that of a simulator."""
     if isinstance(error, PluginError):
         raise error
     if isinstance(error, (Refused, WrongValue)):

@@ -22,12 +22,7 @@ class WorldProbe:
     name: str
 
     def __call__(self, config: BenchmarkConfig) -> WorldFacts:
-        """Return the world's facts.
-
-        Raises:
-            UsageError: a flag is wrong, no interpreter is given or installed, or the world cannot
-                be used there.
-        """
+        """Return the world's facts."""
         from proctor.benchmarks.isolated.benchmark import probe_world, world_config
         from proctor.benchmarks.isolated.launch import Launch
         from proctor.benchmarks.recipes.installation import require_interpreter

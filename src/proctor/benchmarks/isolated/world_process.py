@@ -242,12 +242,7 @@ def _error_class(module: str, name: str, base: type[Exception]) -> type[Exceptio
 
 @contextlib.contextmanager
 def one_shot(launch: Launch, environment: Mapping[str, str]) -> Iterator[WorldProcess]:
-    """Start a world's process for a few requests, in the parent, before anything runs.
-
-    Raises:
-        UsageError: the process cannot be started, the world cannot be made or refuses, or it takes
-            too long.
-    """
+    """Start a world's process for a few requests, in the parent, before anything runs."""
     with tempfile.TemporaryFile() as log:
         process: WorldProcess | None = None
         try:

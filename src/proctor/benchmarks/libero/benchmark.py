@@ -238,11 +238,7 @@ class Libero(ListedTasks):
         return modified_files(self._config.assets, self._suites)
 
     def lacking(self) -> str | None:
-        """Return what an evaluation would download, and the command for it; None: nothing.
-
-        Raises:
-            MissingExtra: LIBERO is not installed.
-        """
+        """Return what an evaluation would download, and the command for it; None: nothing."""
         check_versions()
         try:
             self._find_assets(self._suites)
@@ -254,13 +250,7 @@ class Libero(ListedTasks):
         return None
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check LIBERO's packages, download its assets and, for images, check that GL works.
-
-        Raises:
-            MissingExtra: LIBERO is not installed.
-            UsageError: a version is not supported, or the assets are missing.
-            NoGraphics: ``keys`` has images, and no GL backend works.
-        """
+        """Check LIBERO's packages, download its assets and, for images, check that GL works."""
         check_versions()
         is_rendered = any(key in self._camera_of for key in keys)
         variables = render_variables(self._render_settings, needed=is_rendered)

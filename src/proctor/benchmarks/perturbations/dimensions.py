@@ -31,11 +31,7 @@ assert tuple(BY_NAME) == DIMENSIONS
 
 
 def dimensions_of(names: Sequence[str], benchmark: Benchmark) -> list[Dimension]:
-    """Return the named dimensions; of ``all``, those that the benchmark supports.
-
-    Raises:
-        UsageError: the benchmark does not support one that is named.
-    """
+    """Return the named dimensions; of ``all``, those that the benchmark supports."""
     if any(task.perturbation is not None for task in benchmark.tasks()):
         raise UsageError(
             f"--perturb: the tasks of {benchmark.name} are perturbed already; leave it out",

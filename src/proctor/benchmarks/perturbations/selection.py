@@ -9,11 +9,7 @@ from proctor.errors import UsageError, did_you_mean
 
 
 def parse_dimensions(text: str | None) -> tuple[str, ...]:
-    """Return the dimensions in the value of ``--perturb``, in their usual order; empty for None.
-
-    Raises:
-        UsageError: naming the first that does not exist.
-    """
+    """Return the dimensions in the value of ``--perturb``, in their usual order; empty for None."""
     if text is None:
         return ()
     names = [name.strip() for name in text.split(",")]
@@ -27,11 +23,7 @@ def parse_dimensions(text: str | None) -> tuple[str, ...]:
 
 
 def check_levels(levels: Sequence[int]) -> None:
-    """Check that every level exists.
-
-    Raises:
-        UsageError: naming the first that does not, or that there is none.
-    """
+    """Check that every level exists."""
     for level in levels:
         if level not in LEVELS:
             raise UsageError(

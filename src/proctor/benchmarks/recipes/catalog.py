@@ -17,11 +17,7 @@ def recipe_names() -> list[str]:
 
 
 def find_recipe(name: str) -> BenchmarkRecipe:
-    """Return the recipe of benchmark ``name``.
-
-    Raises:
-        UsageError: there is no such recipe.
-    """
+    """Return the recipe of benchmark ``name``."""
     names = recipe_names()
     if name not in names:
         raise UsageError(

@@ -89,11 +89,7 @@ class InterpreterInfo(msgspec.Struct, frozen=True):
 
 
 def install(recipe: BenchmarkRecipe, progress: InstallProgress) -> Installation:
-    """Install the benchmark of ``recipe``, in place of an outdated installation.
-
-    Raises:
-        UsageError: something that it needs is missing, another installation runs, or a step failed.
-    """
+    """Install the benchmark of ``recipe``, in place of an outdated installation."""
     check_requirements(recipe)
     python = find_python(recipe.pythons, recipe.name)
     root = benchmarks_folder()
@@ -108,11 +104,7 @@ def install(recipe: BenchmarkRecipe, progress: InstallProgress) -> Installation:
 
 
 def check_requirements(recipe: BenchmarkRecipe) -> None:
-    """Refuse to start without the programs and the disk space that the installation needs.
-
-    Raises:
-        UsageError: naming what is missing.
-    """
+    """Refuse to start without the programs and the disk space that the installation needs."""
     for program in (*recipe.programs, *(("git",) if recipe.sources else ())):
         if shutil.which(program) is None:
             raise UsageError(
@@ -187,11 +179,7 @@ class _Tools:
 
 
 def interpreter_info(python: Path) -> InterpreterInfo:
-    """Return the version of an interpreter and of its distributions.
-
-    Raises:
-        UsageError: it does not start.
-    """
+    """Return the version of an interpreter and of its distributions."""
     try:
         done = subprocess.run(  # noqa: S603  the interpreter of an installation
             [str(python), "-c", _LIST_VERSIONS],
@@ -248,11 +236,7 @@ def _run(
     *,
     answers: str = "",
 ) -> None:
-    """Run a command to its end, show its progress and append its output to ``log``.
-
-    Raises:
-        UsageError: it failed; with the last line that says why.
-    """
+    """Run a command to its end, show its progress and append its output to ``log``."""
     lines: list[str] = []
     with log.open("a", encoding="utf-8", errors="replace") as sink, _process(words) as child:
         assert child.stdin is not None
@@ -423,11 +407,7 @@ def _scratch(root: Path, name: str) -> Iterator[Path]:
 
 
 def _publish(recipe: BenchmarkRecipe, scratch: Path) -> None:
-    """Give a complete installation its final name; an older one takes the temporary name.
-
-    Raises:
-        UsageError: a process uses the older one.
-    """
+    """Give a complete installation its final name; an older one takes the temporary name."""
     final = benchmarks_folder() / recipe.name
     user = process_that_uses(final) if final.exists() else None
     if user is not None:

@@ -86,11 +86,7 @@ def find_installation(name: str) -> Installation | None:
 
 
 def require_interpreter(name: str) -> Path:
-    """Return the interpreter of installed benchmark ``name``.
-
-    Raises:
-        UsageError: it is not installed; with the command that installs it.
-    """
+    """Return the interpreter of installed benchmark ``name``."""
     python = find_interpreter(name)
     if python is None:
         raise UsageError(
@@ -101,11 +97,7 @@ def require_interpreter(name: str) -> Path:
 
 
 def remove_installation(name: str) -> Path | None:
-    """Remove the folder of benchmark ``name`` and return it; None: there was nothing.
-
-    Raises:
-        UsageError: a process uses it, or an installation is under way.
-    """
+    """Remove the folder of benchmark ``name`` and return it; None: there was nothing."""
     folder = benchmarks_folder() / name
     if not folder.is_dir() or folder.is_symlink():
         return None
@@ -124,11 +116,7 @@ def remove_installation(name: str) -> Path | None:
 
 
 def lock_benchmarks() -> Lock:
-    """Acquire the lock that excludes other installations and removals.
-
-    Raises:
-        UsageError: another process holds it.
-    """
+    """Acquire the lock that excludes other installations and removals."""
     folder = benchmarks_folder()
     folder.mkdir(parents=True, exist_ok=True)
     try:

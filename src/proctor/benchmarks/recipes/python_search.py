@@ -21,9 +21,6 @@ def find_python(versions: Sequence[str], name: str) -> Path:
     Args:
         versions: accepted versions, the preferred first.
         name: the benchmark, for the error's text.
-
-    Raises:
-        UsageError: there is none; with the command that installs one.
     """
     for version in versions:
         for candidate in _candidates(version):

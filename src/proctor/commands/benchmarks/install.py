@@ -92,11 +92,7 @@ def _machine_note(recipe: BenchmarkRecipe) -> list[str]:
 
 
 def _confirmed() -> bool:
-    """Ask the user.
-
-    Raises:
-        UsageError: there is no terminal to ask on.
-    """
+    """Ask the user."""
     if not sys.stdin.isatty():
         raise UsageError("no terminal to ask on; add --yes", code="benchmark.not-confirmed")
     return input("continue? [y/N] ").strip().lower() in ("y", "yes")

@@ -63,11 +63,7 @@ class EditCommand(DatasetCommand):
         return 0
 
     def destination(self, root: Path) -> Destination:
-        """Return where the edited dataset goes.
-
-        Raises:
-            UsageError: neither or both of --output and --in_place are given, or the folder exists.
-        """
+        """Return where the edited dataset goes."""
         from proctor.datasets.edit.destination import in_place_destination, new_destination
 
         if (self.output is not None) == self.in_place:
@@ -87,11 +83,7 @@ class EditCommand(DatasetCommand):
 
 
 def find_dataset(name: str) -> Path:
-    """Return the folder of a dataset: ``name`` itself, or an id's folder in LeRobot's home.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the folder of a dataset: ``name`` itself, or an id's folder in LeRobot's home."""
     from proctor.config.flags.parsing import path_of
     from proctor.datasets.source import lerobot_home
     from proctor.system.hub.repositories import HUB_ID
@@ -112,11 +104,7 @@ def find_dataset(name: str) -> Path:
 
 
 def parse_episodes(text: str) -> list[int]:
-    """Return the episode indices in ``0,3,5-9`` or ``[0, 3]``.
-
-    Raises:
-        UsageError: it lists no episode, or something else.
-    """
+    """Return the episode indices in ``0,3,5-9`` or ``[0, 3]``."""
     inner = text.strip().removeprefix("[").removesuffix("]")
     found: list[int] = []
     for word in (word.strip() for word in inner.split(",") if word.strip()):
@@ -145,11 +133,7 @@ def parse_names(text: str) -> list[str]:
 
 
 def parse_mapping(flag: str, text: str, example: str) -> dict[str, Any]:
-    """Return the map that a flag's value holds.
-
-    Raises:
-        UsageError: it is not a map, or an empty one.
-    """
+    """Return the map that a flag's value holds."""
     from proctor.parsing import parse_flow
 
     try:

@@ -34,11 +34,7 @@ class DataCacheCommand(CommandConfig):
     )
 
     def validate(self) -> None:
-        """Refuse names without --clear.
-
-        Raises:
-            UsageError: with the command to use.
-        """
+        """Refuse names without --clear."""
         if self.names and not self.clear:
             raise UsageError(
                 "names say what to remove: proctor data cache NAME --clear", code="flag.missing"

@@ -76,11 +76,7 @@ class DataSplitCommand(DatasetCommand):
 
 
 def check_splits(splits: dict[str, Any]) -> None:
-    """Refuse splits that are neither shares nor lists of episodes.
-
-    Raises:
-        UsageError: naming the split.
-    """
+    """Refuse splits that are neither shares nor lists of episodes."""
     for name, share in splits.items():
         is_number = isinstance(share, int | float) and not isinstance(share, bool)
         is_list = isinstance(share, list) and all(type(episode) is int for episode in share)
@@ -179,11 +175,7 @@ class DataSetTaskCommand(EditCommand):
     )
 
     def validate(self) -> None:
-        """Refuse a command without an instruction.
-
-        Raises:
-            UsageError: with the flags that give one.
-        """
+        """Refuse a command without an instruction."""
         if self.task is None and self.tasks is None:
             raise UsageError(
                 'set-task needs --task=TEXT, or --tasks=\'{"0": "TEXT"}\'', code="flag.missing"
@@ -201,11 +193,7 @@ class DataSetTaskCommand(EditCommand):
 def plan_set_tasks(
     source: SourceDataset, task: str | None, episodes: list[int] | None, by_episode: dict[str, Any]
 ) -> EditPlan:
-    """Return the plan that gives ``task`` to ``episodes`` (None: all), and others ``by_episode``.
-
-    Raises:
-        UsageError: an episode does not exist, or an instruction is not text.
-    """
+    """Return the plan that gives ``task`` to ``episodes`` (None: all), and others ``by_episode``."""
     from proctor.datasets.edit import operations
 
     chosen = range(len(source.rows)) if episodes is None else episodes

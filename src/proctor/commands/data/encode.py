@@ -39,11 +39,7 @@ class EncoderOptions:
     )
 
     def encoder(self, name: str) -> Codec:
-        """Return the codec called ``name`` with these options.
-
-        Raises:
-            UsageError: there is no such codec, or a number is out of range.
-        """
+        """Return the codec called ``name`` with these options."""
         from proctor.datasets.frames.encoder import codec_named
 
         codec = codec_named(name)

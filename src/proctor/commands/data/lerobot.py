@@ -62,11 +62,7 @@ class Operation:
     type: ClassVar[str]
 
     def plan(self) -> Plan:
-        """Return the plan of an edit of one dataset into one dataset.
-
-        Raises:
-            UsageError: a flag's value is wrong.
-        """
+        """Return the plan of an edit of one dataset into one dataset."""
         raise NotImplementedError
 
 
@@ -180,11 +176,7 @@ class ModifyTasks(Operation):
 
 
 def _replaced_tasks(source: SourceDataset, replaced: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the new instructions of the episodes whose instruction is replaced.
-
-    Raises:
-        UsageError: an instruction is in no episode.
-    """
+    """Return the new instructions of the episodes whose instruction is replaced."""
     for old in replaced:
         if old not in source.tasks:
             raise UsageError(
@@ -322,11 +314,7 @@ class DataEditCommand(CommandConfig):
 
     @classmethod
     def parse(cls, prog: str, words: Sequence[str]) -> DataEditCommand | None:
-        """Build the command from LeRobot's spellings; print the help for ``--help``.
-
-        Raises:
-            UsageError: an unknown operation or flag, or a wrong value.
-        """
+        """Build the command from LeRobot's spellings; print the help for ``--help``."""
         if cls.answer_help(prog, words):
             return None
         switches = {
@@ -451,11 +439,7 @@ class DataEditCommand(CommandConfig):
 
 
 def _of_file(path: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """Return the flags of a config file of ``lerobot-edit-dataset``; unset ones are left out.
-
-    Raises:
-        UsageError: it sets what only flags may permit, and ``given`` does not.
-    """
+    """Return the flags of a config file of ``lerobot-edit-dataset``; unset ones are left out."""
     content = read_config_file(path)
     flags = {name.replace("-", "_"): value for name, value in given.items()}
     require_permission(content, flags, str(path), ("root", "new_root", "operation.output_dir"))

@@ -70,11 +70,7 @@ class DataViewCommand(DatasetCommand):
     host: str | None = setting(None, f"{HOST} (default: {LOCAL_HOST})")
 
     def validate(self) -> None:
-        """Refuse flags that would have no effect, and numbers out of range.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse flags that would have no effect, and numbers out of range."""
         if self.html is not None and self.rerun is not None:
             raise UsageError(
                 "--html and --rerun: give one of them, a call writes one file",
@@ -104,11 +100,7 @@ class DataViewCommand(DatasetCommand):
         return serve_dataset(root, self.host or LOCAL_HOST, port)
 
     def _episodes_of(self, facts: DatasetSummary) -> list[int]:
-        """Return the episodes that go into a file.
-
-        Raises:
-            UsageError: the dataset has no episodes, or not the requested ones.
-        """
+        """Return the episodes that go into a file."""
         total = len(facts.episodes)
         if total == 0:
             raise UsageError(f"{facts.root} has no episodes to show", code="dataset.empty")
@@ -144,12 +136,7 @@ class DataViewCommand(DatasetCommand):
 
 
 def serve_dataset(root: Path, host: str, port: int) -> int:
-    """Serve the page of a dataset until Ctrl-C and a running edit's end; return the exit code.
-
-    Raises:
-        DatasetError: there is no dataset, or its metadata cannot be read.
-        UsageError: the server cannot bind to the address.
-    """
+    """Serve the page of a dataset until Ctrl-C and a running edit's end; return the exit code."""
     from proctor.report.dataset.site import DatasetSite
     from proctor.report.server.serve import PageServer
     from proctor.system.loopback import LOOPBACK

@@ -51,11 +51,7 @@ class AuditCommand(CommandConfig):
 
     @classmethod
     def parse(cls, prog: str, words: Sequence[str]) -> AuditCommand | None:
-        """Build the command; flags that are not its own are those of ``proctor eval``.
-
-        Raises:
-            UsageError: a wrong value, or a run folder together with flags of an evaluation.
-        """
+        """Build the command; flags that are not its own are those of ``proctor eval``."""
         from proctor.config.evaluation import EvalConfig
 
         if cls.answer_help(prog, words):

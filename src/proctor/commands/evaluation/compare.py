@@ -81,11 +81,7 @@ class CompareCommand(CommandConfig):
     )
 
     def validate(self) -> None:
-        """Refuse levels and margins out of range.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse levels and margins out of range."""
         from proctor.stats.equivalence import DEFAULT_MARGIN, require_margin
         from proctor.stats.rates import LEAST_ALPHA
 

@@ -25,11 +25,7 @@ def settings_from(given: dict[str, str]) -> Settings:
 
 
 def resumed_run(settings: Settings) -> EarlierRun | None:
-    """Return the evaluation that ``--resume`` completes.
-
-    Raises:
-        UsageError: there is none, or it is of another benchmark or kind of policy.
-    """
+    """Return the evaluation that ``--resume`` completes."""
     if not is_resumed(settings):
         return None
     if "output_dir" not in settings:
@@ -51,11 +47,7 @@ def resumed_run(settings: Settings) -> EarlierRun | None:
 
 
 def run_to_resume(folder: Path) -> Path:
-    """Return the run in ``folder``, or the only unfinished one below it.
-
-    Raises:
-        UsageError: there are several.
-    """
+    """Return the run in ``folder``, or the only unfinished one below it."""
     runs = find_runs(folder)
     if folder in runs or not runs:
         return folder
@@ -93,11 +85,7 @@ def _refuse_another_type(folder: Path, earlier: RunRecord, settings: Mapping[str
 
 
 def reference_run(settings: Settings) -> EarlierRun | None:
-    """Return the run that ``--against`` compares with: its benchmark, seed and episodes.
-
-    Raises:
-        UsageError: it is no run, or one of another benchmark.
-    """
+    """Return the run that ``--against`` compares with: its benchmark, seed and episodes."""
     if str(settings.get("against", "none")).lower() in ("none", "null"):
         return None
     path = path_of(str(settings["against"]), "--against")

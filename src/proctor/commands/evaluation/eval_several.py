@@ -44,11 +44,7 @@ class Variant:
 
 
 def variants_of(settings: dict[str, Any]) -> list[Variant]:
-    """Return the requested runs; one if no flag is a list.
-
-    Raises:
-        UsageError: a pattern matches nothing, a list repeats an item, or there are too many runs.
-    """
+    """Return the requested runs; one if no flag is a list."""
     given = _given(settings, "policy", "path")
     paths, kinds = checkpoints_of(given), _kinds(settings)
     policies = [*zip(paths, _names([Path(path) for path in paths]), [""] * len(paths), strict=True)]
@@ -76,11 +72,7 @@ def variants_of(settings: dict[str, Any]) -> list[Variant]:
 
 
 def _kinds(settings: Mapping[str, Any]) -> list[str]:
-    """Return the policy types of ``--policy.type``, where no checkpoint is given.
-
-    Raises:
-        UsageError: several types and a checkpoint are given, or a type is given twice.
-    """
+    """Return the policy types of ``--policy.type``, where no checkpoint is given."""
     kinds = _once(_listed(_given(settings, "policy", "type"), "policy.type"), "policy.type")
     if len(kinds) > 1 and _given(settings, "policy", "path"):
         raise UsageError(
@@ -95,9 +87,6 @@ def checkpoints_of(given: Any) -> list[str]:
     """Return the checkpoints of ``--policy.path``: one, a list, or those that match a pattern.
 
     A folder that is also named by a link (a training's ``last``) is returned once.
-
-    Raises:
-        UsageError: a pattern matches nothing, or a path is given twice.
     """
     if isinstance(given, str) and _here(given) is not None:
         return [given]
@@ -147,11 +136,7 @@ def _given(settings: Mapping[str, Any], section: str, name: str) -> Any:
 
 
 def _listed(value: Any, flag: str) -> list[str]:
-    """Return the items of a flag's list: ``a,b``, ``[a, b]``, or one value.
-
-    Raises:
-        UsageError: one of several items is empty.
-    """
+    """Return the items of a flag's list: ``a,b``, ``[a, b]``, or one value."""
     if isinstance(value, list | tuple):
         return [str(item) for item in value] or [""]
     text = str("" if value is None else value).strip().removeprefix("[").removesuffix("]")
@@ -165,21 +150,13 @@ def _listed(value: Any, flag: str) -> list[str]:
 
 
 def _numbers(value: Any, flag: str) -> list[str]:
-    """Return the numbers of a flag's list.
-
-    Raises:
-        UsageError: a number is given twice, which would count its episodes twice.
-    """
+    """Return the numbers of a flag's list."""
     words = _listed(value, flag)
     return _once([str(int(w)) if w.isdecimal() else w for w in words], flag)
 
 
 def _once(words: list[str], flag: str) -> list[str]:
-    """Return ``words`` if they differ.
-
-    Raises:
-        UsageError: naming one that is given twice.
-    """
+    """Return ``words`` if they differ."""
     for place, word in enumerate(words):
         if word in words[:place]:
             raise UsageError(f"--{flag}: {word} is given twice", code="flag.duplicate")
@@ -209,9 +186,6 @@ def evaluate_several(variants: Sequence[Variant], given: dict[str, str], evaluat
 
     A checkpoint that cannot be evaluated is named and skipped. Invalid settings of any run are
     refused before the first run starts.
-
-    Raises:
-        UsageError: all runs have the same policy, and it cannot be evaluated.
     """
     root, asked, public = _checked(variants, given)
     of_one_policy = len({_policy_of(variant.settings) for variant in variants}) == 1
@@ -242,11 +216,7 @@ def _policy_of(settings: Mapping[str, Any]) -> tuple[str, str]:
 def _checked(
     variants: Sequence[Variant], given: dict[str, str]
 ) -> tuple[Path, list[dict[str, Any]], dict[str, Any]]:
-    """Return the folder of all runs, the settings of each, and the flags without secrets.
-
-    Raises:
-        UsageError: the settings of a run are invalid.
-    """
+    """Return the folder of all runs, the settings of each, and the flags without secrets."""
     from proctor.commands.evaluation.eval_settings import reference_run, resumed_run
     from proctor.config.builder import build
     from proctor.config.evaluation import EvalConfig

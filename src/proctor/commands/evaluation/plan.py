@@ -68,11 +68,7 @@ class PlanCommand(CommandConfig):
     )
 
     def validate(self) -> None:
-        """Refuse numbers out of range, and a missing or a double question.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse numbers out of range, and a missing or a double question."""
         from proctor.stats.rates import LEAST_ALPHA
         from proctor.stats.sample_size import LEAST_DIFFERENCE, LEAST_WIDTH
 
@@ -194,11 +190,7 @@ class PlanCommand(CommandConfig):
         return abs(known.difference)
 
     def _agreements(self, rate: float, other: float, known: RunNumbers | None) -> list[float]:
-        """Return the shares of equal outcomes to plan with; those that are possible.
-
-        Raises:
-            UsageError: the given share is impossible at these rates.
-        """
+        """Return the shares of equal outcomes to plan with; those that are possible."""
         from proctor.stats.sample_size import possible_agreement
 
         least, most = possible_agreement(rate, other)

@@ -64,11 +64,7 @@ class ReportCommand(CommandConfig):
     )
 
     def validate(self) -> None:
-        """Refuse a wrong task of the Hub, a source of no result, and a card for standard output.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a wrong task of the Hub, a source of no result, and a card for standard output."""
         from proctor.report.claims.eval_results import HubTask
 
         if self.card == "-":

@@ -75,11 +75,7 @@ class ReproduceCommand(CommandConfig):
 
     @classmethod
     def parse(cls, prog: str, words: Sequence[str]) -> ReproduceCommand | None:
-        """Build the command; flags that are not its own are those of ``proctor eval``.
-
-        Raises:
-            UsageError: a wrong value, or neither a name nor --list.
-        """
+        """Build the command; flags that are not its own are those of ``proctor eval``."""
         from proctor.config.evaluation import EvalConfig
 
         if cls.answer_help(prog, words):
@@ -92,11 +88,7 @@ class ReproduceCommand(CommandConfig):
         return command
 
     def validate(self) -> None:
-        """Refuse a margin out of range, and a missing name.
-
-        Raises:
-            UsageError: naming the flag.
-        """
+        """Refuse a margin out of range, and a missing name."""
         require_margin(self.margin)
         if self.name is None and not self.list:
             raise UsageError(
@@ -141,11 +133,7 @@ class ReproduceCommand(CommandConfig):
         return check.verdict.exit_code
 
     def _settings(self, name: str, claim: Claim) -> dict[str, Any]:
-        """Merge the flags of the claim with those of the user, which count more.
-
-        Raises:
-            UsageError: the claim sets what only flags may, or the flags ask for several runs.
-        """
+        """Merge the flags of the claim with those of the user, which count more."""
         from proctor.commands.evaluation.eval_settings import settings_from
         from proctor.commands.evaluation.eval_several import variants_of
 

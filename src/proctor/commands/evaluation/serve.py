@@ -70,11 +70,7 @@ def run(words: list[str]) -> int:
 
 @contextmanager
 def opened(config: ServeConfig) -> Iterator[PolicyService]:
-    """Load the policy and start its batcher.
-
-    Raises:
-        UsageError: there is none, or its input features are unknown.
-    """
+    """Load the policy and start its batcher."""
     from functools import partial
 
     from proctor import plugins

@@ -33,11 +33,7 @@ EXIT_ERRORED = 1
 
 
 def is_for_robot(words: Sequence[str]) -> bool:
-    """Return whether the words ask for trials on a robot: by a flag, a file or a resumed folder.
-
-    Raises:
-        UsageError: the config file cannot be read.
-    """
+    """Return whether the words ask for trials on a robot: by a flag, a file or a resumed folder."""
     from proctor.config.evaluation import EvalConfig
     from proctor.config.robot_evaluation import RobotEvalConfig
 
@@ -73,11 +69,7 @@ def evaluate_on_robot(words: list[str], usage: str) -> int:
 
 
 def _resumed_session(settings: Settings, names: list[str]) -> EarlierRun | None:
-    """Return the session that ``--resume`` completes; add its policies' names to ``names``.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Return the session that ``--resume`` completes; add its policies' names to ``names``."""
     from proctor.config.flags.merging import EarlierRun, is_resumed
     from proctor.config.flags.parsing import path_of
     from proctor.system.files import read_regular_file
@@ -182,11 +174,7 @@ class _Command:
         return make_new_folder(Path("outputs", "eval", time.strftime("%Y-%m-%d"), name))
 
     def _check_judge(self, robot: Robot, keys: KeyHub) -> None:
-        """Refuse a judge that cannot judge, before a policy is loaded.
-
-        Raises:
-            UsageError: a person is to judge and there is no terminal, or a scene and there is none.
-        """
+        """Refuse a judge that cannot judge, before a policy is loaded."""
         from proctor.config.robot_evaluation import JudgeKind
 
         if self.configs[0].eval.judge is JudgeKind.SCENE and robot.scene is None:

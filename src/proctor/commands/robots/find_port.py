@@ -61,11 +61,7 @@ def run(words: list[str]) -> int:
 def find_unplugged(
     before: Sequence[PortInfo], list_now: Callable[[], Sequence[PortInfo]], operator: Operator
 ) -> str:
-    """Ask a person to unplug an adapter and return the name of its port.
-
-    Raises:
-        RobotError: no port is gone, or several are.
-    """
+    """Ask a person to unplug an adapter and return the name of its port."""
     operator.ask("Unplug the adapter's USB cable and press Enter:")
     time.sleep(_SETTLE_S)
     present = {port.name for port in list_now()}

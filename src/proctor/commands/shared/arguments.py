@@ -17,9 +17,6 @@ def parse_flags(config: type[Config], words: list[str], usage: str) -> dict[str,
 
     ``usage`` begins with "proctor COMMAND". Words after ``--help`` are its topic: none for the most
     used flags, ``all``, ``policy act``, ``env libero``, or words to search for.
-
-    Raises:
-        UsageError: a word is not a flag, or not a topic of the help.
     """
     positional, given = split_arguments(config, words)
     asked = given.pop("help", None)
@@ -44,9 +41,6 @@ def choose_config(configs: Sequence[type[Config]], words: Sequence[str]) -> type
 
     Another is chosen by a section that the usual one lacks: in a flag (``--robot.type``), in the
     config file, or as the topic of the help (``--help robot``, ``--help so101_follower``).
-
-    Raises:
-        UsageError: the config file cannot be read.
     """
     from proctor import plugins
     from proctor.config.base import plugin_sections

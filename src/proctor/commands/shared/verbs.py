@@ -53,11 +53,7 @@ proctor {command} VERB ...
 
 
 def run_verb(command: str, words: list[str]) -> int:
-    """Run a verb of ``command``, or print the help; return the exit code.
-
-    Raises:
-        UsageError: there is no such verb.
-    """
+    """Run a verb of ``command``, or print the help; return the exit code."""
     verbs = VERBS[command]
     sought = words[1:] if words[:1] in (["--help"], ["help"]) else []
     if sought and sought[0] in verbs:

@@ -54,9 +54,6 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
     """Merge the settings of a training, and find the checkpoint that it continues from.
 
     With ``--resume``, ``--config_path`` names a checkpoint's train_config.json, as in LeRobot.
-
-    Raises:
-        UsageError: there is nothing to resume, or a flag would change what is resumed.
     """
     from proctor.config.flags.merging import is_resumed, merge_settings
     from proctor.config.flags.parsing import path_of

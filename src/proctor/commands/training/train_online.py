@@ -61,11 +61,7 @@ def run(words: list[str]) -> int:
 
 
 def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
-    """Merge the settings of a training, and find the checkpoint that it continues from.
-
-    Raises:
-        UsageError: there is nothing to resume, or a flag would change what is resumed.
-    """
+    """Merge the settings of a training, and find the checkpoint that it continues from."""
     from proctor.config.flags.merging import is_resumed, merge_settings
     from proctor.config.lerobot.online import translate_online_settings
 
@@ -81,11 +77,7 @@ def settings_from(given: dict[str, str]) -> tuple[dict[str, Any], Path | None]:
 
 
 def _settings_of_file(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a config file's settings by our names, for a new training.
-
-    Raises:
-        UsageError: the file asks to resume.
-    """
+    """Return a config file's settings by our names, for a new training."""
     from proctor.config.flags.merging import is_resumed
     from proctor.config.lerobot.online import translate_online_settings
 

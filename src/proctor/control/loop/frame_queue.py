@@ -70,11 +70,7 @@ class FrameQueue:
         self._thread.start()
 
     def add(self, frame: Mapping[str, Any], task: str) -> None:
-        """Append a frame to the open episode; wait while the queue is full.
-
-        Raises:
-            ProctorError: an earlier job failed; the error says what is kept.
-        """
+        """Append a frame to the open episode; wait while the queue is full."""
         self._put(lambda: self._writer.add_frame(frame, task))
 
     def save(self, on_saved: Callable[[int], None]) -> None:
@@ -94,11 +90,7 @@ class FrameQueue:
         self._put(job)
 
     def flush(self) -> None:
-        """Wait until everything is on the disk.
-
-        Raises:
-            ProctorError: a job failed.
-        """
+        """Wait until everything is on the disk."""
         done = threading.Event()
         self._put(done.set)
         while not done.wait(_CHECK_S):

@@ -28,21 +28,13 @@ REACTION_S = 0.5
 
 
 def make_robot(config: RobotConfig) -> Robot:
-    """Make the robot of ``--robot.type``, not connected.
-
-    Raises:
-        PluginError: third-party code failed; the text names file and line.
-    """
+    """Make the robot of ``--robot.type``, not connected."""
     with plugins.blame_plugin("robots", config.type):
         return plugins.find_robot(config.type).make(config)
 
 
 def make_teleoperator(config: TeleoperatorConfig) -> Teleoperator:
-    """Make the teleoperator of ``--teleop.type``, not connected.
-
-    Raises:
-        PluginError: third-party code failed; the text names file and line.
-    """
+    """Make the teleoperator of ``--teleop.type``, not connected."""
     with plugins.blame_plugin("teleoperators", config.type):
         return plugins.find_teleoperator(config.type).make(config)
 

@@ -55,9 +55,6 @@ def check_channels(
 
     Returns:
         Whether the dataset states its units; without them only the names are compared.
-
-    Raises:
-        UsageError: naming the channel and both units.
     """
     said = channels_of(entry)
     if list(said.names) != list(robot):
@@ -84,9 +81,6 @@ def attach_teleoperator(teleop: Teleoperator, robot: Robot) -> None:
     """Attach a teleoperator to its robot, before either is connected.
 
     A keyboard has the channels of the robot that it is attached to.
-
-    Raises:
-        UsageError: it lacks a channel of the robot, or has another unit for it.
     """
     teleop.attach(robot)
     offered = teleop.action_features

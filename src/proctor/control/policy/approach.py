@@ -25,9 +25,6 @@ def approach(
 
     Returns:
         Whether the target was reached; False after a stop signal or ``longest_s``.
-
-    Raises:
-        RobotError: a device failed, or the first target is too far away.
     """
     pacer = Pacer(robot.clock, fps)
     began = robot.clock.now()

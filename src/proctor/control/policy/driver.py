@@ -44,12 +44,7 @@ class RobotPolicy:
 
 
 def load_robot_policy(config: PolicyConfig, robot: Robot, task: Task) -> RobotPolicy:
-    """Make the policy of ``config`` for ``robot`` and ``task``. The robot need not be connected.
-
-    Raises:
-        UsageError: the policy is not trained, cannot be loaded, or does not match the robot's
-            channels, units, cameras or task.
-    """
+    """Make the policy of ``config`` for ``robot`` and ``task``. The robot need not be connected."""
     if isinstance(config, CheckpointConfig):
         raise UsageError(
             f"--policy.type={config.type} has random weights, and {robot.name} would move by them; "
@@ -100,11 +95,7 @@ class PolicyDriver:
         self.infer_s: list[float] = []
 
     def start_episode(self, spec: EpisodeSpec) -> None:
-        """Begin an episode; an unfinished one is ended first.
-
-        Raises:
-            PolicyError: the policy cannot begin one.
-        """
+        """Begin an episode; an unfinished one is ended first."""
         self.end_episode()
         with blame_policy(self.policy, f"at the beginning of {spec}"):
             self._state = self.policy.new_episode(spec)
@@ -113,12 +104,7 @@ class PolicyDriver:
         self._queue.clear()
 
     def act(self, observation: RobotObservation) -> Action:
-        """Return the action of this control step; call it once for every step.
-
-        Raises:
-            PolicyError: the policy failed or returned invalid actions.
-            RobotError: the observation is not valid.
-        """
+        """Return the action of this control step; call it once for every step."""
         self.observe(observation)
         if not self._queue:
             self._queue.extend(self.answer(self.request()))
@@ -140,11 +126,7 @@ class PolicyDriver:
         return Batch([Query(self._spec, self._step, self._state)], _stacked(self._history))
 
     def answer(self, batch: Batch) -> Array:
-        """Return the policy's chunk [T, action size]; another thread may call it.
-
-        Raises:
-            PolicyError: the policy failed or returned invalid actions.
-        """
+        """Return the policy's chunk [T, action size]; another thread may call it."""
         start = time.perf_counter()
         chunk: Array = checked_chunks(self.policy, batch, self._action)[0]
         self.infer_s.append(time.perf_counter() - start)
@@ -159,9 +141,6 @@ class PolicyDriver:
 
         It finds faults of policy, cameras and server before anything moves, and the first inference
         of an episode is not the slow first one of the network.
-
-        Raises:
-            PolicyError: the policy failed or returned invalid actions.
         """
         for _ in self.policy.warm_up(self._features, 1):
             pass
@@ -174,11 +153,7 @@ class PolicyDriver:
             self.end_episode()
 
     def end_episode(self) -> None:
-        """End the episode; without one, nothing happens.
-
-        Raises:
-            PolicyError: the policy cannot end it.
-        """
+        """End the episode; without one, nothing happens."""
         if self._spec is None:
             return
         spec, state = self._spec, self._state

@@ -37,12 +37,7 @@ class PreparedSource:
 def prepare_source(
     policy: PolicyConfig, settings: InferenceSettings, robot: Robot, spec: EpisodeSpec
 ) -> PreparedSource:
-    """Load the policy and try it, before the robot is connected.
-
-    Raises:
-        UsageError: the policy does not match the robot, or cannot be used in this way.
-        PolicyError: it fails on an observation of zeros.
-    """
+    """Load the policy and try it, before the robot is connected."""
     if settings.type is InferenceKind.RTC:
         policy = _with_guidance(policy, settings)
     driver = PolicyDriver(load_robot_policy(policy, robot, spec.task))
@@ -80,11 +75,7 @@ def _empty_observation(robot: Robot) -> RobotObservation:
 
 
 def _executed_steps(driver: PolicyDriver, threshold: int, latency: int) -> int:
-    """Return the actions of a chunk to execute: the next is requested ``threshold`` before its end.
-
-    Raises:
-        UsageError: a chunk is over before the next one can arrive.
-    """
+    """Return the actions of a chunk to execute: the next is requested ``threshold`` before its end."""
     chunk = driver.policy.spec.n_action_steps
     if chunk is None:
         raise UsageError(
@@ -103,11 +94,7 @@ def _executed_steps(driver: PolicyDriver, threshold: int, latency: int) -> int:
 
 
 def _with_guidance(policy: PolicyConfig, settings: InferenceSettings) -> PretrainedConfig:
-    """Return the policy's config with real-time chunking.
-
-    Raises:
-        UsageError: the policy does not support it.
-    """
+    """Return the policy's config with real-time chunking."""
     from proctor.policies.lerobot.checkpoint.checkpoint import config_with_overrides
 
     refusal = "has no real-time chunking: use --inference.type=async"

@@ -54,12 +54,7 @@ class RealTimeDriver:
         self._driver.start_episode(spec)
 
     def act(self, observation: RobotObservation) -> Action:
-        """Return the action of this control step; only the first one of an episode waits.
-
-        Raises:
-            PolicyError: the policy failed, or its chunks are not longer than the latency.
-            RobotError: the observation is not valid.
-        """
+        """Return the action of this control step; only the first one of an episode waits."""
         self._driver.observe(observation)
         if self._last is None:
             self._actions.extend(self._checked(self._driver.answer(self._driver.request())))

@@ -29,11 +29,7 @@ class OpenRecording:
     """A dataset that a session records into; ``queue`` takes the frames, ``log`` the reports."""
 
     def __init__(self, dataset: RecordedDataset, capacity: int | None) -> None:
-        """Create or resume the dataset; at most ``capacity`` frames wait for the encoder.
-
-        Raises:
-            DatasetError: it cannot be written, or another process writes it.
-        """
+        """Create or resume the dataset; at most ``capacity`` frames wait for the encoder."""
         self._dataset, self._writer = dataset, dataset.open()
         self.log = RecordingLog(dataset.root)
         self.log.open()
@@ -43,9 +39,6 @@ class OpenRecording:
         """Write the frames that wait and close the dataset.
 
         ``compact`` merges its files. A session that was stopped does without, to end fast.
-
-        Raises:
-            DatasetError: a frame could not be written; finished episodes are kept.
         """
         note: str | None = None
         try:

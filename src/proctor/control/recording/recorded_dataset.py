@@ -55,11 +55,7 @@ class RecordedDataset:
     """Episodes before this session."""
 
     def open(self) -> DatasetWriter:
-        """Create or resume the dataset.
-
-        Raises:
-            DatasetError: it cannot be written, or another process writes it.
-        """
+        """Create or resume the dataset."""
         if self.is_resumed:
             return DatasetWriter.resume(self.root, self.codec)
         layout = FileLayout(robot_type=self.robot_type)
@@ -76,11 +72,7 @@ class RecordedDataset:
 def new_dataset(
     root: Path, robot: Robot, fps: int, *, video: bool, codec: Codec
 ) -> RecordedDataset:
-    """Plan a new dataset in ``root``; nothing is written.
-
-    Raises:
-        UsageError: the folder exists.
-    """
+    """Plan a new dataset in ``root``; nothing is written."""
     if root.exists() and (not root.is_dir() or has_content(root)):
         raise UsageError(
             f"{root} exists; add --resume=true to record more episodes into it, or choose another "
@@ -105,9 +97,6 @@ def resumed_dataset(
 
     A dataset of LeRobot has no extras and no units: new episodes have none either. ``extra`` are
     further features that every frame will have; the dataset must have them too.
-
-    Raises:
-        UsageError: naming what differs, and what to do.
     """
     recover_swap(root)
     info = read_info(root)
@@ -156,11 +145,7 @@ def only_task(root: Path) -> str | None:
 
 
 def check_robot_type(info: Info, robot: Robot, remedy: str) -> None:
-    """Refuse a dataset of another kind of robot; older names of the same kind are accepted.
-
-    Raises:
-        UsageError: naming both kinds, with ``remedy``.
-    """
+    """Refuse a dataset of another kind of robot; older names of the same kind are accepted."""
     recorded = info.robot_type
     if recorded is not None and _FORMER_NAMES.get(recorded, recorded) != robot.name:
         raise UsageError(

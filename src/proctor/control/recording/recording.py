@@ -94,9 +94,6 @@ class RecordingRun:
 
         When it returns or raises, all frames are in the queue; the caller closes the devices and
         then waits for the queue, so motors do not stay on while videos are encoded.
-
-        Raises:
-            RobotError: a device failed; the running episode is saved as far as it got.
         """
         try:
             while self._wants_more():

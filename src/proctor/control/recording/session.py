@@ -70,11 +70,7 @@ class Surroundings:
 
 
 def prepare_recording(config: RobotRecordConfig) -> PreparedRecording:
-    """Check all that can be checked before a device is opened; write nothing.
-
-    Raises:
-        UsageError: with one line that says what to change.
-    """
+    """Check all that can be checked before a device is opened; write nothing."""
     assert config.teleop is not None
     settings = config.dataset.stamped(datetime.now())
     root = settings.folder

@@ -78,12 +78,7 @@ class RolloutOutcome:
 
 
 def prepare_rollout(config: RolloutConfig) -> PreparedRollout:
-    """Load the policy and check it against the robot and the dataset; open no device.
-
-    Raises:
-        UsageError: with one line that says what to change.
-        PolicyError: the policy fails on an observation of zeros.
-    """
+    """Load the policy and check it against the robot and the dataset; open no device."""
     robot = make_robot(config.robot)
     teleop = None if config.teleop is None else make_teleoperator(config.teleop)
     if teleop is not None:

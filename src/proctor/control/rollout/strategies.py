@@ -40,11 +40,7 @@ class RolloutStrategy(Protocol):
     """Drives the loop until the session is over."""
 
     def run(self, loop: PolicyLoop) -> None:
-        """Run the session.
-
-        Raises:
-            RobotError: a device failed; the running episode is saved as far as it got.
-        """
+        """Run the session."""
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,7 @@ class LiveAddress:
 def live_page(
     robot: Robot, title: str, fps: float, address: LiveAddress | None
 ) -> Iterator[LivePage]:
-    """Serve the page of ``robot`` during the block, if there is an address; print its URL.
-
-    Raises:
-        UsageError: the port is in use.
-    """
+    """Serve the page of ``robot`` during the block, if there is an address; print its URL."""
     if address is None:
         yield LivePage(robot, None)
         return

@@ -37,11 +37,7 @@ class TerminalOperator:
         print(strip_control_codes(text), file=self._output, flush=True)
 
     def ask(self, text: str) -> str:
-        """Show a prompt, wait for a line and return it.
-
-        Raises:
-            RobotError: the input has ended.
-        """
+        """Show a prompt, wait for a line and return it."""
         self._table_height = 0
         print(strip_control_codes(text).rstrip(), end=" ", file=self._output, flush=True)
         with self._keys.paused():
@@ -50,11 +46,7 @@ class TerminalOperator:
         return line
 
     def pressed_enter(self) -> bool:
-        """Return whether Enter was pressed since the last call; never wait.
-
-        Raises:
-            RobotError: the input has ended.
-        """
+        """Return whether Enter was pressed since the last call; never wait."""
         if self._keys.is_live:
             return "enter" in self._pressed.poll()
         while self._line_is_missing() and select.select([self._fd], [], [], 0)[0]:

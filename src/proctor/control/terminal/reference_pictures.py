@@ -27,11 +27,7 @@ class ReferencePictures:
         return self._marker(block).is_file()
 
     def store(self, block: int, robot: Robot, observation: RobotObservation) -> None:
-        """Store the images of the first trial's start.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
-        """
+        """Store the images of the first trial's start."""
         self._folder.mkdir(exist_ok=True)
         for camera in camera_shapes(robot):
             picture = encode_png(observation[camera], level=6)

@@ -50,11 +50,7 @@ class DisplayedTick:
 
 
 def load_rerun() -> Any:
-    """Import Rerun.
-
-    Raises:
-        MissingExtra: rerun-sdk is not installed.
-    """
+    """Import Rerun."""
     try:
         import rerun
     except LOAD_ERRORS as error:
@@ -130,12 +126,7 @@ class RerunDisplay:
 
 @contextmanager
 def rerun_display(flags: DisplayFlags, name: str) -> Iterator[RerunDisplay | None]:
-    """Show a session in Rerun during the block, if --display_data asks for it.
-
-    Raises:
-        MissingExtra: rerun-sdk is not installed.
-        UsageError: the viewer does not start.
-    """
+    """Show a session in Rerun during the block, if --display_data asks for it."""
     if not flags.display_data:
         yield None
         return

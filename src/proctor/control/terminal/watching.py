@@ -32,12 +32,7 @@ class LoopDisplay:
 
 @contextmanager
 def displaying(flags: DisplayFlags, robot: Robot, title: str, fps: float) -> Iterator[LoopDisplay]:
-    """Serve the live page and feed Rerun during the block, as the flags ask.
-
-    Raises:
-        MissingExtra: Rerun is not installed.
-        UsageError: the page's port is in use, or the viewer does not start.
-    """
+    """Serve the live page and feed Rerun during the block, as the flags ask."""
     with (
         live_page(robot, title, fps, LiveAddress.of(flags)) as page,
         rerun_display(flags, title) as rerun,

@@ -229,11 +229,7 @@ class TrialSession:
         return row.outcome.counts
 
     def _prepare(self, trial: Trial, total: int, spec: EpisodeSpec) -> RobotObservation:
-        """Return to the first pose, reset the scene, wait for the start, and observe it.
-
-        Raises:
-            RobotError: the robot does not reach the pose of the first trial's start.
-        """
+        """Return to the first pose, reset the scene, wait for the start, and observe it."""
         is_new = not self._pictures.has(trial.block)
         briefing = Briefing(
             number=trial.number + 1,

@@ -64,22 +64,14 @@ class ColumnCache:
         return plan.nbytes > IN_MEMORY and not self._settings.is_decoded_into_ram
 
     def entry(self, what: str, plan: ColumnGroup) -> CacheEntryHandle:
-        """Open the cache entry of columns.
-
-        Raises:
-            DatasetError: the cache is too small for them, or cannot be used.
-        """
+        """Open the cache entry of columns."""
         rows = max((shape[0] for shape, _ in plan.shapes.values()), default=0)
         card = CacheEntryInfo(self._dataset, what, (len(plan.shapes), rows, 1), rows, plan.nbytes)
         return open_entry(self._settings.folder, plan.key, card, self._settings.most_bytes)
 
 
 def allocate_in_memory(plan: ColumnGroup) -> dict[str, Array]:
-    """Allocate arrays in RAM; pages are used only when they are filled.
-
-    Raises:
-        DatasetError: there is not enough memory.
-    """
+    """Allocate arrays in RAM; pages are used only when they are filled."""
     try:
         return {key: np.empty(shape, dtype) for key, (shape, dtype) in plan.shapes.items()}
     except (MemoryError, ValueError):
@@ -109,11 +101,7 @@ def map_cached(folder: Path, plan: ColumnGroup) -> dict[str, Array] | None:
 
 
 def allocate_on_disk(folder: Path, plan: ColumnGroup) -> dict[str, Array]:
-    """Allocate arrays in unfinished files; ``publish`` gives them their names.
-
-    Raises:
-        DatasetError: the disk is full.
-    """
+    """Allocate arrays in unfinished files; ``publish`` gives them their names."""
     made: dict[str, Array] = {}
     try:
         for name, key in _names(plan):
@@ -138,11 +126,7 @@ def _take_room(path: Path) -> None:
 
 
 def publish(folder: Path, plan: ColumnGroup, columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Give filled columns their final names, and return them for reading.
-
-    Raises:
-        DatasetError: the disk is full, or the files were removed.
-    """
+    """Give filled columns their final names, and return them for reading."""
     try:
         for name, key in _names(plan):
             values = columns[key]
@@ -170,11 +154,7 @@ def removing_unfinished(folder: Path, plan: ColumnGroup) -> Iterator[None]:
 
 
 def images_on_disk(folder: Path, number: int, batches: Iterator[pa.Array]) -> list[pa.Array]:
-    """Write the images of data file ``number`` if they are missing, and memory-map them.
-
-    Raises:
-        DatasetError: the disk is full.
-    """
+    """Write the images of data file ``number`` if they are missing, and memory-map them."""
     key = _key(folder, f"pictures-{number}")
     path = caches.find(folder, key, ".arrow")
     if path is None:

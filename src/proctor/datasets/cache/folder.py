@@ -73,10 +73,6 @@ def open_entry(
 
     An entry in a folder that is not ``is_whole`` is made anew. Processes that use the old one keep
     its files.
-
-    Raises:
-        DatasetError: it is larger than ``most_bytes``, entries in use leave no space, the folder
-            cannot be written, or its file system has no locks.
     """
     if card.planned_bytes > most_bytes:
         raise DatasetError(
@@ -113,11 +109,7 @@ def file_identity(path: Path) -> str:
 
 
 def list_entries(folder: Path) -> list[CacheEntry]:
-    """Return the cache entries, the least recently used first.
-
-    Raises:
-        DatasetError: the folder cannot be read.
-    """
+    """Return the cache entries, the least recently used first."""
     if not folder.is_dir():
         return []
     with _locked(folder):
@@ -127,11 +119,7 @@ def list_entries(folder: Path) -> list[CacheEntry]:
 def remove_entries(
     folder: Path, names: Sequence[str] | None = None
 ) -> tuple[list[CacheEntry], list[CacheEntry]]:
-    """Remove entries, or all; return the removed ones, and those that are in use and stay.
-
-    Raises:
-        DatasetError: a name does not exist, or the folder cannot be written.
-    """
+    """Remove entries, or all; return the removed ones, and those that are in use and stay."""
     with _locked(folder) as gone:
         found = _entries(folder)
         if names is None:

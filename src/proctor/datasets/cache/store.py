@@ -203,11 +203,7 @@ def _found(memory: ProcessMemory) -> list[int]:
 
 @contextlib.contextmanager
 def _one_line(folder: Path) -> Iterator[None]:
-    """Turn an OSError into a one-line error.
-
-    Raises:
-        DatasetError: the cache cannot be written.
-    """
+    """Turn an OSError into a one-line error."""
     try:
         yield
     except OSError as error:

@@ -43,11 +43,7 @@ class TaskTable:
         return self.indices == list(range(len(self.indices)))
 
     def ordered(self) -> list[str]:
-        """Return the tasks by their numbers.
-
-        Raises:
-            DatasetError: the numbers are not 0, 1, 2 ..., each once.
-        """
+        """Return the tasks by their numbers."""
         if sorted(self.indices) != list(range(len(self.indices))):
             raise DatasetError(
                 "tasks are not numbered 0, 1, 2 ...: only the dataset's author can repair them",
@@ -57,11 +53,7 @@ class TaskTable:
 
 
 def read_task_table(root: Path, info: Info) -> TaskTable:
-    """Read the tasks table as it is on the disk.
-
-    Raises:
-        DatasetError: it cannot be read.
-    """
+    """Read the tasks table as it is on the disk."""
     names: list[Any]
     indices: list[Any]
     if info.is_v2:

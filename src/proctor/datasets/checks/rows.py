@@ -246,11 +246,7 @@ def _step(found: Whole, bad: int) -> str:
 
 
 def _counted(path: Path, table: pa.Table, name: str) -> npt.NDArray[np.generic]:
-    """Return an index or timestamp column.
-
-    Raises:
-        DatasetError: the values are not scalars.
-    """
+    """Return an index or timestamp column."""
     try:
         found = numbers_of(table[name])
     except ValueError as error:

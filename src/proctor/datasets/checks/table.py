@@ -70,11 +70,7 @@ class EpisodeTable:
 
 
 def read_episode_table(root: Path, info: Info) -> EpisodeTable:
-    """Read all rows, also those beyond ``info.total_episodes``.
-
-    Raises:
-        DatasetError: a file cannot be read, or a required column is missing.
-    """
+    """Read all rows, also those beyond ``info.total_episodes``."""
     return _from_lines(root, info) if info.is_v2 else _from_parquet(root, info)
 
 

@@ -62,9 +62,6 @@ def refuse_uncounted(root: Path) -> None:
 
     Readers leave them out, so an edit would drop them. The episodes of an append in progress are
     not among them: info.json counts them at its end.
-
-    Raises:
-        DatasetError: with both numbers and the command that counts the episodes in.
     """
     info = read_info(root)
     try:

@@ -49,11 +49,7 @@ class BuiltDataset:
 def edit(
     root: Path, destination: Destination, make: Callable[[SourceDataset], EditPlan]
 ) -> BuiltDataset:
-    """Edit the dataset in ``root`` by the plan of ``make`` and put the result at ``destination``.
-
-    Raises:
-        UsageError: as ``build`` and ``make`` do; or another process works in the dataset.
-    """
+    """Edit the dataset in ``root`` by the plan of ``make`` and put the result at ``destination``."""
     with dataset_locked(destination) as where:
         source = open_source(root)
         if destination.in_place and source.info.is_v2 and make is not convert:
@@ -67,12 +63,7 @@ def edit(
 
 
 def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
-    """Build the dataset of ``edit_plan`` and put it at ``destination``.
-
-    Raises:
-        DatasetError: a source is damaged.
-        UsageError: the destination exists, is in use or is full; it stays unchanged.
-    """
+    """Build the dataset of ``edit_plan`` and put it at ``destination``."""
     refuse_inside_source(edit_plan, destination)
     with building(destination) as into:
         info, videos = write_dataset(edit_plan, into)
@@ -85,11 +76,7 @@ def build(edit_plan: EditPlan, destination: Destination) -> BuiltDataset:
 
 
 def refuse_inside_source(edit_plan: EditPlan, destination: Destination) -> None:
-    """Refuse a destination inside of a source.
-
-    Raises:
-        UsageError: naming both folders.
-    """
+    """Refuse a destination inside of a source."""
     for root in {kept.source.root.resolve() for kept in edit_plan.kept}:
         if root in destination.root.resolve().parents:
             raise UsageError(

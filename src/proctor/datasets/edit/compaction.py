@@ -45,11 +45,7 @@ def compact(root: Path, lock: Lock, limits: FileSizeLimits | None = None) -> Loc
 
 
 def _has_files_to_join(edit_plan: EditPlan) -> bool:
-    """Tell whether files are small enough to be joined.
-
-    Raises:
-        DatasetError: the episodes of a file are not consecutive, so files cannot be joined whole.
-    """
+    """Tell whether files are small enough to be joined."""
     limits = edit_plan.file_limits
     kinds = [(data_segments(edit_plan), limits.data)]
     kinds += [(video_segments(edit_plan, key), limits.video) for key in edit_plan.info.video_keys]

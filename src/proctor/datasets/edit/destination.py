@@ -60,11 +60,7 @@ class Destination:
 
 
 def new_destination(root: Path) -> Destination:
-    """Return a destination in a folder that does not exist or is empty.
-
-    Raises:
-        UsageError: the folder has content.
-    """
+    """Return a destination in a folder that does not exist or is empty."""
     path = Path(os.path.abspath(root))  # noqa: PTH100  a folder that does not exist yet
     require_utf8(path)
     if not is_free(path):
@@ -78,9 +74,6 @@ def in_place_destination(root: Path, *, keep_old: bool = False) -> Destination:
     """Return the destination that replaces the dataset in ``root``.
 
     With ``keep_old``, the replaced dataset is kept beside it, under a name that is free.
-
-    Raises:
-        UsageError: there is no such folder, or its files are links into a shared download.
     """
     path = root.resolve()
     require_utf8(path)
@@ -110,9 +103,6 @@ def dataset_locked(destination: Destination) -> Iterator[Destination]:
     """Hold the lock of a dataset that will be replaced; take it before reading the dataset.
 
     Yield the destination with the folder of its backup: no other edit chooses that folder now.
-
-    Raises:
-        UsageError: another process records into the dataset or edits it.
     """
     if not destination.in_place:
         yield destination
@@ -135,9 +125,6 @@ def building(destination: Destination) -> Iterator[Path]:
     """Yield an empty folder; after the block its content is at ``destination``, on the disk.
 
     If the block raises, the folder is removed and the destination is unchanged.
-
-    Raises:
-        UsageError: another process works there, or it cannot be written.
     """
     with _explaining_write_errors(destination):
         with staged(destination) as (folder, lock):
@@ -219,9 +206,6 @@ def building_together(folder: Path, stem: str) -> Iterator[Path]:
     """Yield an empty folder; after the block its datasets are in ``folder``: all of them, or none.
 
     A kill between the moves leaves some of them there until ``undo_unfinished_moves``.
-
-    Raises:
-        UsageError: they cannot be written.
     """
     everything = Destination(folder / stem)
     require_utf8(everything.root)

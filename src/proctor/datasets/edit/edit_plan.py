@@ -75,13 +75,7 @@ class SourceDataset:
 
 
 def open_source(root: Path) -> SourceDataset:
-    """Open the dataset in ``root`` as the source of an edit.
-
-    Raises:
-        DatasetError: there is no dataset, it cannot be read, or it holds complete episodes that
-            info.json does not count.
-        UsageError: a link leads out of the dataset.
-    """
+    """Open the dataset in ``root`` as the source of an edit."""
     recover_swap(root)
     if root.is_dir():
         refuse_leaving_links(root)
@@ -219,11 +213,7 @@ def _segments(
 
 
 def group_segments(segments: Iterable[FileSegment], limit: int) -> list[list[FileSegment]]:
-    """Return which segments become one file: as many as ``limit`` bytes allow, at least one.
-
-    Raises:
-        DatasetError: a file is missing.
-    """
+    """Return which segments become one file: as many as ``limit`` bytes allow, at least one."""
 
     def size(segment: FileSegment) -> float:
         if not segment.path.is_file():

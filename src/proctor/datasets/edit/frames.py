@@ -54,11 +54,7 @@ FramesCallback = Callable[[FileSegment, Mapping[str, Array]], None]
 
 
 def number_frames(edit_plan: EditPlan, segments: Sequence[FileSegment]) -> FrameNumbering:
-    """Find the rows of all kept episodes, and number frames and tasks for the result.
-
-    Raises:
-        DatasetError: a data file is missing, or its rows do not match the episodes' lengths.
-    """
+    """Find the rows of all kept episodes, and number frames and tasks for the result."""
     rows: list[slice] = []
     old_tasks: list[Array] = []
     for segment in segments:

@@ -33,11 +33,7 @@ _AT_ONCE = 32
 def episode_images(
     kept: KeptEpisode, name: str, frames: Sequence[int] | None = None
 ) -> Iterator[Array]:
-    """Yield images of camera ``name``, uint8 [H, W, C], of ``frames`` or of the whole episode.
-
-    Raises:
-        DatasetError: they are missing or damaged, or the camera records depth.
-    """
+    """Yield images of camera ``name``, uint8 [H, W, C], of ``frames`` or of the whole episode."""
     wanted = range(kept.row.length) if frames is None else frames
     if kept.source.info.dtype(name) == "image":
         return _from_table(kept, name, wanted)

@@ -18,11 +18,7 @@ _OF_THE_ENCODER = ("info", "video_info", "fps")
 
 
 def delete(source: SourceDataset, episodes: Iterable[int]) -> EditPlan:
-    """Delete ``episodes``.
-
-    Raises:
-        UsageError: an episode does not exist, or none would remain.
-    """
+    """Delete ``episodes``."""
     gone = set(episodes)
     _check_episodes(source, gone)
     kept = [row for row in source.rows if row.index not in gone]
@@ -35,11 +31,7 @@ def delete(source: SourceDataset, episodes: Iterable[int]) -> EditPlan:
 
 
 def select(source: SourceDataset, episodes: Sequence[int]) -> EditPlan:
-    """Keep ``episodes`` only, in this order.
-
-    Raises:
-        UsageError: an episode does not exist.
-    """
+    """Keep ``episodes`` only, in this order."""
     _check_episodes(source, episodes)
     kept = tuple(KeptEpisode(source, source.rows[episode]) for episode in episodes)
     return EditPlan(result_info(source.info), kept)
@@ -51,10 +43,6 @@ def split(
     """Split a dataset: per name, a fraction of the episodes or a list of episodes.
 
     Fractions are consecutive in the given order; the last one gets the remainder of rounding.
-
-    Raises:
-        UsageError: fractions are not above 0 or sum to more than 1, a split is empty, or an episode
-            does not exist or is in two splits.
     """
     chosen = _by_share(source, splits) if _are_shares(splits) else splits
     owners: dict[int, str] = {}
@@ -113,11 +101,7 @@ def _by_share(
 
 
 def merge(sources: Sequence[SourceDataset]) -> EditPlan:
-    """Merge datasets: all their episodes, in the order of ``sources``.
-
-    Raises:
-        UsageError: they differ in fps, robot type or features; the text names the difference.
-    """
+    """Merge datasets: all their episodes, in the order of ``sources``."""
     if len(sources) < 2:
         raise UsageError("merge needs at least two datasets", code="dataset.too-few-sources")
     first = sources[0]
@@ -130,11 +114,7 @@ def merge(sources: Sequence[SourceDataset]) -> EditPlan:
 
 
 def _check_alike(one: SourceDataset, other: SourceDataset) -> None:
-    """Refuse datasets that cannot be merged.
-
-    Raises:
-        UsageError: naming the difference.
-    """
+    """Refuse datasets that cannot be merged."""
     pair = f"{one.root} and {other.root}"
     for name in ("fps", "robot_type"):
         here, there = getattr(one.info, name), getattr(other.info, name)
@@ -185,11 +165,7 @@ def _what_pixels_are(info: Info, key: str) -> str:
 
 
 def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
-    """Rename feature ``old`` to ``new``.
-
-    Raises:
-        UsageError: ``old`` does not exist or is a default feature, or ``new`` exists or is invalid.
-    """
+    """Rename feature ``old`` to ``new``."""
     _check_own_feature(source, old, "renamed")
     if new in source.info.features:
         raise UsageError(
@@ -205,11 +181,7 @@ def rename_feature(source: SourceDataset, old: str, new: str) -> EditPlan:
 
 
 def remove_features(source: SourceDataset, keys: Sequence[str]) -> EditPlan:
-    """Remove the features ``keys``.
-
-    Raises:
-        UsageError: a feature does not exist, or is a default feature.
-    """
+    """Remove the features ``keys``."""
     for key in keys:
         _check_own_feature(source, key, "removed")
     features = {key: e for key, e in source.info.features.items() if key not in keys}
@@ -217,11 +189,7 @@ def remove_features(source: SourceDataset, keys: Sequence[str]) -> EditPlan:
 
 
 def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
-    """Set the task of all frames of some episodes: episode -> task.
-
-    Raises:
-        UsageError: an episode does not exist, or a task is empty.
-    """
+    """Set the task of all frames of some episodes: episode -> task."""
     _check_episodes(source, tasks)
     if any(not task.strip() for task in tasks.values()):
         raise UsageError(
@@ -234,11 +202,7 @@ def set_tasks(source: SourceDataset, tasks: Mapping[int, str]) -> EditPlan:
 def to_video(
     source: SourceDataset, codec: Codec, episodes: Sequence[int] | None = None
 ) -> EditPlan:
-    """Encode images that are stored in data files as videos, for all or some episodes.
-
-    Raises:
-        UsageError: there are no such images, or an episode does not exist.
-    """
+    """Encode images that are stored in data files as videos, for all or some episodes."""
     if not source.info.image_keys:
         raise UsageError(
             f"{source.root} has no images in its data files: its cameras are videos already",
@@ -249,11 +213,7 @@ def to_video(
 
 
 def reencode(source: SourceDataset, keys: Sequence[str], codec: Codec) -> EditPlan:
-    """Encode the videos of ``keys`` again; without keys, all except depth videos.
-
-    Raises:
-        UsageError: a feature is not a video, or is a depth video, which encoding would damage.
-    """
+    """Encode the videos of ``keys`` again; without keys, all except depth videos."""
     chosen = keys or [key for key in source.info.video_keys if not source.info.is_depth(key)]
     if not chosen:
         raise UsageError(f"{source.root} has no videos to encode again", code="dataset.no-videos")
@@ -298,11 +258,7 @@ def recompute_statistics(source: SourceDataset, *, pictures: bool) -> EditPlan:
 
 
 def convert(source: SourceDataset) -> EditPlan:
-    """Convert a dataset of version 2.x to the current version.
-
-    Raises:
-        UsageError: it has the current version already.
-    """
+    """Convert a dataset of version 2.x to the current version."""
     if not source.info.is_v2:
         raise UsageError(
             f"{source.root} is {source.info.version} already: nothing to convert",

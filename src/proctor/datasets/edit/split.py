@@ -24,11 +24,7 @@ from proctor.errors import UsageError
 def split_into(
     root: Path, splits: Mapping[str, float | Sequence[int]], base: Path | None = None
 ) -> dict[str, BuiltDataset]:
-    """Write all datasets of a split, in ``base`` or beside ``root``; on an error write none.
-
-    Raises:
-        UsageError: as ``operations.split`` and ``build`` do, or a name is not that of a folder.
-    """
+    """Write all datasets of a split, in ``base`` or beside ``root``; on an error write none."""
     for name in splits:
         if not name or "/" in name or "\0" in name or name in (".", ".."):
             raise UsageError(

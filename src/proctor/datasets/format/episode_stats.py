@@ -48,9 +48,6 @@ def read_episode_stats(root: Path, info: Info) -> list[Stats]:
     """Return the statistics of every episode; empty if the dataset has none (v2.0).
 
     The statistics of a feature are complete and have the same shapes in all episodes.
-
-    Raises:
-        DatasetError: a file is missing, truncated or malformed.
     """
     if info.is_v2:
         path = root / OLD_STATS_FILE

@@ -134,11 +134,7 @@ class Episodes:
 
 
 def read_episodes(root: Path, info: Info) -> Episodes:
-    """Read the metadata of the dataset's episodes.
-
-    Raises:
-        DatasetError: episodes are missing, or a file is missing, truncated or invalid.
-    """
+    """Read the metadata of the dataset's episodes."""
     return _read_v2(root, info) if info.is_v2 else _read_v3(root, info)
 
 

@@ -79,11 +79,7 @@ class Info:
         return self.version.startswith("v2.")
 
     def feature(self, key: str) -> Feature:
-        """Return a camera, state or action as a ``Feature``.
-
-        Raises:
-            DatasetError: there is no such feature, or it is a default one such as ``timestamp``.
-        """
+        """Return a camera, state or action as a ``Feature``."""
         found = from_info(key, self.entry(key))
         if found is None:
             raise DatasetError(
@@ -93,11 +89,7 @@ class Info:
         return found
 
     def entry(self, key: str) -> dict[str, Any]:
-        """Return the entry of feature ``key`` in info.json.
-
-        Raises:
-            DatasetError: there is no such feature.
-        """
+        """Return the entry of feature ``key`` in info.json."""
         if key not in self.features:
             hint = did_you_mean(key, self.features) or f" (it has {', '.join(self.features)})"
             raise DatasetError(

@@ -40,11 +40,7 @@ _MOST_INFO_BYTES = 16 * 2**20
 
 
 def read_info(root: Path) -> Info:
-    """Read meta/info.json of the dataset in ``root``.
-
-    Raises:
-        DatasetError: there is no dataset, its version is unknown, or a value is invalid.
-    """
+    """Read meta/info.json of the dataset in ``root``."""
     path = root / INFO_FILE
     require_utf8(root)
     if not root.is_dir():
@@ -71,11 +67,7 @@ def read_info(root: Path) -> Info:
 
 
 def not_readable(path: Path, error: OSError) -> DatasetError:
-    """Return the error for a file that cannot be read because of what it is.
-
-    Raises:
-        CannotRead: the system cannot read the file now.
-    """
+    """Return the error for a file that cannot be read because of what it is."""
     refuse_unreadable(path, error)
     return DatasetError(f"{path}: {error.strerror or error}", code="dataset.not-readable")
 

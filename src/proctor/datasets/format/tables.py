@@ -29,11 +29,7 @@ columns cost nothing on disk, so a small file may claim any size."""
 
 
 def open_table(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file; long repeated strings come as dictionary arrays.
-
-    Raises:
-        DatasetError: it is missing, truncated or damaged.
-    """
+    """Open a Parquet file; long repeated strings come as dictionary arrays."""
     try:
         if not path.is_file():
             raise DatasetError(f"{path} is missing", code="dataset.missing-file")
@@ -73,11 +69,7 @@ def _most_text(meta: pq.FileMetaData, column: int) -> int:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read a table, or those of ``columns`` that it has; strings may be dictionary arrays.
-
-    Raises:
-        DatasetError: it is missing, truncated, damaged, or claims an impossible size.
-    """
+    """Read a table, or those of ``columns`` that it has; strings may be dictionary arrays."""
     file = open_table(path)
     names = file.schema_arrow.names
     wanted = names if columns is None else [name for name in names if name in set(columns)]
@@ -88,11 +80,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 def read_parts(
     path: Path, file: pq.ParquetFile, columns: Sequence[str]
 ) -> dict[str, pa.ChunkedArray]:
-    """Read columns of an open table; strings may be one dictionary array per row group.
-
-    Raises:
-        DatasetError: it is truncated or damaged.
-    """
+    """Read columns of an open table; strings may be one dictionary array per row group."""
     schema = file.schema_arrow
     inside = [name for name in columns if _has_texts_inside(schema.field(name).type)]
     plain = [name for name in columns if name not in set(inside)]
@@ -119,11 +107,7 @@ def _has_texts_inside(kind: pa.DataType) -> bool:
 
 
 def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) -> None:
-    """Refuse a table that needs more memory than a file of its size plausibly can.
-
-    Raises:
-        DatasetError: it does.
-    """
+    """Refuse a table that needs more memory than a file of its size plausibly can."""
     names, prefixes = set(columns), tuple(f"{name}." for name in columns)
     paths = [meta.schema.column(i).path for i in range(meta.num_columns)]
     chosen = [i for i, name in enumerate(paths) if name in names or name.startswith(prefixes)]
@@ -139,11 +123,7 @@ def refuse_oversized(path: Path, meta: pq.FileMetaData, columns: Sequence[str]) 
 
 
 def text_column(path: Path, array: pa.Array) -> list[Any]:
-    """Return the values of a string column; repeated strings share one object.
-
-    Raises:
-        DatasetError: a value is not valid text.
-    """
+    """Return the values of a string column; repeated strings share one object."""
     is_coded = pa.types.is_dictionary(array.type)
     try:
         words = list((array.dictionary if is_coded else array).to_pylist())
@@ -157,11 +137,7 @@ def text_column(path: Path, array: pa.Array) -> list[Any]:
 
 
 def damaged_table_error(path: Path, error: BaseException) -> DatasetError:
-    """Return the error for a table that PyArrow cannot read.
-
-    Raises:
-        CannotRead: the system cannot read the file now.
-    """
+    """Return the error for a table that PyArrow cannot read."""
     refuse_unreadable(path, error)
     reason = strip_control_codes(str(error) or type(error).__name__, 200)
     return DatasetError(
@@ -180,11 +156,7 @@ def write_table(path: Path, *tables: pa.Table) -> None:
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a .jsonl file of a v2.x dataset.
-
-    Raises:
-        DatasetError: it is missing, or a line is not a JSON object.
-    """
+    """Yield the objects of a .jsonl file of a v2.x dataset."""
     try:
         content = read_regular_file(path, 2**30)
     except FileNotFoundError:
@@ -206,11 +178,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_stats(root: Path) -> Stats:
-    """Return the dataset's statistics; empty if there is no meta/stats.json.
-
-    Raises:
-        DatasetError: the file is malformed.
-    """
+    """Return the dataset's statistics; empty if there is no meta/stats.json."""
     path = root / STATS_FILE
     try:
         found = json.loads(read_regular_file(path))
@@ -227,11 +195,7 @@ def read_stats(root: Path) -> Stats:
 
 
 def as_stats(path: Path, found: Any) -> Stats:
-    """Convert statistics from JSON to float64 arrays; counts keep their type.
-
-    Raises:
-        DatasetError: the values are not statistics.
-    """
+    """Convert statistics from JSON to float64 arrays; counts keep their type."""
     stats: Stats = {}
     try:
         for key, entry in found.items():

@@ -20,11 +20,7 @@ _MOST_TASKS = 10**6
 
 
 def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
-    """Return the task instructions; a frame's ``task_index`` is the position.
-
-    Raises:
-        DatasetError: the file is missing (and the dataset has tasks) or damaged.
-    """
+    """Return the task instructions; a frame's ``task_index`` is the position."""
     path = root / (OLD_TASKS_FILE if info.is_v2 else TASKS_FILE)
     if info.total_tasks == 0 and not path.exists():
         return ()
@@ -35,11 +31,7 @@ def read_tasks(root: Path, info: Info) -> tuple[str, ...]:
 
 
 def read_subtasks(root: Path, info: Info) -> tuple[str, ...] | None:
-    """Return the subtask instructions by ``subtask_index``, or None if there are none.
-
-    Raises:
-        DatasetError: the file is damaged, or the column is not an integer.
-    """
+    """Return the subtask instructions by ``subtask_index``, or None if there are none."""
     path = root / SUBTASKS_FILE
     if SUBTASK_INDEX not in info.features or not path.exists():
         return None

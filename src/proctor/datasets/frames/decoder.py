@@ -93,11 +93,7 @@ def scaler() -> Any:
 
 @contextlib.contextmanager
 def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
-    """Open a video for reading; yields the container and its video stream.
-
-    Raises:
-        DatasetError: the file is missing, not a video, or damaged.
-    """
+    """Open a video for reading; yields the container and its video stream."""
     import av
 
     container, stream = _open(path)
@@ -110,11 +106,7 @@ def open_video(path: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def damaged_video_error(path: Path, error: Exception) -> DatasetError:
-    """Return the error for a video that FFmpeg cannot read.
-
-    Raises:
-        CannotRead: the system cannot read the file now.
-    """
+    """Return the error for a video that FFmpeg cannot read."""
     refuse_unreadable(path, error)
     said = getattr(error, "strerror", None) or str(error)
     return DatasetError(
@@ -185,11 +177,7 @@ class VideoDecoder:
         self._container.close()
 
     def read(self, wanted_s: float, tolerance_s: float, pixels: Pixels) -> Array:
-        """Return the frame nearest to ``wanted_s``; copy it before the next call.
-
-        Raises:
-            DatasetError: it is further away than ``tolerance_s``, or cannot be decoded.
-        """
+        """Return the frame nearest to ``wanted_s``; copy it before the next call."""
         import av
 
         try:

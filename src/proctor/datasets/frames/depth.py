@@ -40,11 +40,7 @@ class DepthUnit(Enum):
 
     @classmethod
     def of(cls, key: str, entry: Mapping[str, Any]) -> DepthUnit:
-        """Return the unit of depth camera ``key`` in meta/info.json.
-
-        Raises:
-            DatasetError: the unit is unknown.
-        """
+        """Return the unit of depth camera ``key`` in meta/info.json."""
         said = _block(entry).get("depth_unit", cls.MILLIMETRE.value)
         try:
             return cls(said)
@@ -69,11 +65,7 @@ class DepthScale:
     logarithmic: bool = True
 
     def __post_init__(self) -> None:
-        """Check the range.
-
-        Raises:
-            DatasetError: a code would have no valid depth.
-        """
+        """Check the range."""
         numbers = (self.nearest, self.furthest, self.shift)
         ordered = all(map(math.isfinite, numbers)) and self.nearest < self.furthest
         if not ordered or (self.logarithmic and self.nearest + self.shift <= 0):
@@ -85,11 +77,7 @@ class DepthScale:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> DepthScale:
-        """Return the scale that a feature of meta/info.json states.
-
-        Raises:
-            DatasetError: it is invalid.
-        """
+        """Return the scale that a feature of meta/info.json states."""
         block = _block(entry)
         names = {"depth_min": "nearest", "depth_max": "furthest", "shift": "shift"}
         try:

@@ -95,12 +95,7 @@ CODECS = {
 
 
 def codec_named(name: str) -> Codec:
-    """Return a codec by name, after checking that this installation has its encoder.
-
-    Raises:
-        DatasetError: the name is unknown, or the encoder is not installed.
-        MissingExtra: PyAV is not installed.
-    """
+    """Return a codec by name, after checking that this installation has its encoder."""
     if name not in CODECS:
         raise DatasetError(
             f"unknown codec {name!r} (choose from {', '.join(CODECS)}){did_you_mean(name, CODECS)}",
@@ -111,21 +106,13 @@ def codec_named(name: str) -> Codec:
 
 
 def require_av(what: str = "PyAV", extra: str = "dataset") -> None:
-    """Check that videos can be read and written.
-
-    Raises:
-        MissingExtra: PyAV is not installed.
-    """
+    """Check that videos can be read and written."""
     if importlib.util.find_spec("av") is None:
         raise MissingExtra(what, extra)
 
 
 def _encoder(codec: Codec) -> Any:
-    """Return FFmpeg's encoder.
-
-    Raises:
-        DatasetError: FFmpeg was built without it.
-    """
+    """Return FFmpeg's encoder."""
     require_av()
     import av
 

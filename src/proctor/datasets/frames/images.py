@@ -24,11 +24,7 @@ _FED_BY_ONE = 4
 
 
 def pixel_format_for(where: str, channels: int, size: tuple[int, int] | None = None) -> Pixels:
-    """Return the pixel format of images with ``channels``; ``where`` names them in an error.
-
-    Raises:
-        DatasetError: the number of channels is not supported.
-    """
+    """Return the pixel format of images with ``channels``; ``where`` names them in an error."""
     if channels not in _FORMATS:
         raise DatasetError(
             f"{where}: images of {channels} channels are not supported (1, 3 or 4 are)",
@@ -47,9 +43,6 @@ def decode_images(
     """Decode images of ``shape``, resized to ``size`` if given: uint8 [n, H, W, C].
 
     ``where`` names them in an error; ``threads`` is the number of decoder threads.
-
-    Raises:
-        DatasetError: a file is not an image, or has another size.
     """
     require_av()
     pixels = pixel_format_for(where, shape[2], size)

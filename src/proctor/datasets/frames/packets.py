@@ -182,11 +182,7 @@ class _Joined:
 
 
 def stream_kind(path: Path) -> tuple[Any, ...]:
-    """Return the properties that must be equal to join videos by copying packets.
-
-    Raises:
-        DatasetError: it is missing or damaged.
-    """
+    """Return the properties that must be equal to join videos by copying packets."""
     with open_video(path) as (_, stream):
         return _kind(stream)
 

@@ -57,11 +57,7 @@ class VideoFacts:
 
 
 def probe(path: Path) -> VideoFacts:
-    """Read a video file's header, without decoding.
-
-    Raises:
-        DatasetError: the file is missing, or not a video.
-    """
+    """Read a video file's header, without decoding."""
     with open_video(path) as (container, stream):
         context = stream.codec_context
         return VideoFacts(
@@ -116,10 +112,6 @@ class FrameReader:
         """Return the frames in the requested order, [n, H, W, C] in the format of ``pixels``.
 
         ``threads`` limits the decoder's threads, for a caller with threads of its own.
-
-        Raises:
-            DatasetError: a video is missing, damaged or of an unknown codec, has no frame at a
-                timestamp, or the images differ in size.
         """
         if self._process != os.getpid():  # forked: the parent shares the open files
             self._begin()

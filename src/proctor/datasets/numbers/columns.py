@@ -118,11 +118,7 @@ def number_shape(info: Info, key: str) -> tuple[int, ...]:
 
 
 def column_to_array(path: Path, info: Info, key: str, column: pa.ChunkedArray) -> Array:
-    """Return a column of a data file as an array [rows, ...] of the declared dtype.
-
-    Raises:
-        DatasetError: values are missing, or have another type or size.
-    """
+    """Return a column of a data file as an array [rows, ...] of the declared dtype."""
     shape, dtype = number_shape(info, key), np.dtype(info.dtype(key))
     kind = pa.from_numpy_dtype(dtype)
     try:
@@ -157,20 +153,12 @@ def _flat(array: pa.Array, kind: pa.DataType) -> Array:
 
 
 def check_length(table: TableFile) -> None:
-    """Check that a data file has enough rows for its episodes; only its footer is read.
-
-    Raises:
-        DatasetError: it has fewer rows, or is missing or damaged.
-    """
+    """Check that a data file has enough rows for its episodes; only its footer is read."""
     check_columns(table, open_table(table.path), ())
 
 
 def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
-    """Check that an open data file has the columns, and enough rows for its episodes.
-
-    Raises:
-        DatasetError: a column or rows are missing.
-    """
+    """Check that an open data file has the columns, and enough rows for its episodes."""
     names = set(file.schema_arrow.names)
     missing = [key for key in keys if key not in names]
     if missing:
@@ -187,22 +175,14 @@ def check_columns(table: TableFile, file: Any, keys: Sequence[str]) -> None:
 
 
 def read_columns(table: TableFile, file: Any, keys: Sequence[str]) -> dict[str, pa.ChunkedArray]:
-    """Return columns of an open data file, limited to the rows of its episodes.
-
-    Raises:
-        DatasetError: a column or rows are missing, or the file is damaged.
-    """
+    """Return columns of an open data file, limited to the rows of its episodes."""
     check_columns(table, file, keys)
     parts = read_parts(table.path, file, keys)
     return {key: part.slice(0, table.rows) for key, part in parts.items()}
 
 
 def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
-    """Return the encoded images of a column.
-
-    Raises:
-        DatasetError: the column does not hold images.
-    """
+    """Return the encoded images of a column."""
     kind = array.type
     if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         array = array.field("bytes")
@@ -217,11 +197,7 @@ def image_bytes(path: Path, key: str, array: pa.Array) -> pa.Array:
 
 
 def concat_texts(where: Path, chunks: Iterable[pa.Array]) -> TextColumn:
-    """Return the strings of several data files in folder ``where`` as one column.
-
-    Raises:
-        DatasetError: a value is not valid text.
-    """
+    """Return the strings of several data files in folder ``where`` as one column."""
     words: dict[str, int] = {}
     codes = [
         words.setdefault("" if text is None else str(text), len(words))

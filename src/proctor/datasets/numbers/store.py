@@ -82,11 +82,7 @@ class FrameColumns:
         self._rows = self._files[-1].start + self._files[-1].rows if self._files else 0
 
     def __getitem__(self, key: str) -> Column:
-        """Return a column.
-
-        Raises:
-            DatasetError: a data file is missing, damaged, too short, or lacks the column.
-        """
+        """Return a column."""
         if key not in self._loaded:
             with self._lock:
                 if key not in self._loaded:
@@ -99,11 +95,7 @@ class FrameColumns:
         return self._loaded[key]
 
     def read_images(self, key: str, rows: Array) -> list[Any]:
-        """Return encoded images, read from their files; nothing is kept in memory.
-
-        Raises:
-            DatasetError: a data file is missing, damaged, too short, or lacks the column.
-        """
+        """Return encoded images, read from their files; nothing is kept in memory."""
         starts = np.array([table.start for table in self._files])
         of_file = np.searchsorted(starts, rows, side="right") - 1
         found: list[Any] = [None] * len(rows)

@@ -61,11 +61,7 @@ class CachedEpisodes:
 def with_cache(
     sources: Mapping[str, FrameSource], settings: FrameCacheSettings, kept: CachedEpisodes
 ) -> dict[str, FrameSource]:
-    """Wrap each camera in a cache, by ``settings``.
-
-    Raises:
-        DatasetError: the cache is too small for all of them.
-    """
+    """Wrap each camera in a cache, by ``settings``."""
     if not settings.is_on:
         return dict(sources)
     planned = sum(_planned(source, kept) for source in sources.values())
@@ -104,9 +100,6 @@ class CachedSource:
         """Open the cache of a camera, without decoding.
 
         ``memory`` is the cache memory of the process that this source was unpickled from.
-
-        Raises:
-            DatasetError: the cache is too small, or its folder cannot be used.
         """
         self._given = source, settings, kept, camera
         self._source = source
@@ -150,9 +143,6 @@ class CachedSource:
         """Return images; episodes that are not cached yet are first decoded completely.
 
         Episodes with damaged images are decoded again.
-
-        Raises:
-            DatasetError: they cannot be decoded or cached.
         """
         positions = self._layout.starts[episodes] + frames
         for _ in range(_MOST_READS):
@@ -191,9 +181,6 @@ class CachedSource:
         Several processes share the work. ``told`` is called with the number of cached frames and
         the total. At most ``cores`` are used, or all: shards are decoded in parallel, so that
         decoding continues while one is written.
-
-        Raises:
-            DatasetError: they cannot be decoded or cached.
         """
         total = int(self.lengths[episodes].sum())
         cores = cores or usable_cores()

@@ -85,11 +85,7 @@ class Dataset:
 
     @cached_property
     def interface(self) -> Interface:
-        """The dataset's observations and actions, as a policy's interface.
-
-        Raises:
-            DatasetError: it has no actions.
-        """
+        """The dataset's observations and actions, as a policy's interface."""
         return self._source.interface(self._image_size)
 
     @property
@@ -99,11 +95,7 @@ class Dataset:
 
     @cached_property
     def _columns(self) -> FrameColumns:
-        """The columns of the data files, checked against the episodes table.
-
-        Raises:
-            DatasetError: a data file has other episodes than the table.
-        """
+        """The columns of the data files, checked against the episodes table."""
         columns = self._tables
         if self.info.is_v2 or not len(self):  # in v2.x every episode is a file
             return columns
@@ -168,9 +160,6 @@ class Dataset:
 
         Without it, the first batches wait for the episodes that they read. ``told`` is called with
         a camera, its number of cached frames, and the total. ``keys`` selects cameras.
-
-        Raises:
-            DatasetError: a video is missing or damaged, or the disk is full.
         """
         for key, camera in self.cameras.items():
             if isinstance(camera, CachedSource) and (keys is None or key in keys):
@@ -183,20 +172,13 @@ class Dataset:
                 camera.close()
 
     def column(self, key: str) -> Any:
-        """Return a feature that is not an image, of all frames in order, [N, ...].
-
-        Raises:
-            DatasetError: a file is missing or damaged.
-        """
+        """Return a feature that is not an image, of all frames in order, [N, ...]."""
         return self._columns[key].take(self._moments(np.arange(len(self))).rows)
 
     def cached_images(self, key: str, chosen: int) -> Array | None:
         """Return the images of the episode at an index of ``chosen``; None: not cached yet.
 
         Colours are not copied. The cache must be in memory.
-
-        Raises:
-            DatasetError: a timestamp does not match its frame.
         """
         camera = self.cameras[key]
         assert isinstance(camera, CachedSource)
@@ -233,11 +215,7 @@ class Dataset:
         return pictures.reshape(*rows.shape, *pictures.shape[1:])
 
     def _checked_images(self, key: str, rows: Array, frames: Array, images: Array) -> Array:
-        """Check the timestamps of a video's images, and decode depth.
-
-        Raises:
-            DatasetError: a frame's timestamp differs from its position in the episode.
-        """
+        """Check the timestamps of a video's images, and decode depth."""
         if key not in self.info.video_keys:
             return images
         self._check_times(rows, frames)
@@ -248,11 +226,7 @@ class Dataset:
         )
 
     def _check_times(self, rows: Array, frames: Array) -> None:
-        """Check that timestamps match the frame numbers and fps.
-
-        Raises:
-            DatasetError: a frame's timestamp differs from its position in the episode.
-        """
+        """Check that timestamps match the frame numbers and fps."""
         said = self._columns["timestamp"].take(rows)
         due = (frames / self.info.fps).astype(said.dtype)  # rounded like the stored ones
         wrong = np.flatnonzero(~(np.abs(said - due) <= self._tolerance_s))

@@ -31,9 +31,6 @@ class FrameSource(Protocol):
 
         Episodes are rows of the episodes table. ``threads`` limits the decoder's threads, for a
         caller that reads in several threads of its own.
-
-        Raises:
-            DatasetError: a file is missing, damaged, or does not match the episodes table.
         """
 
     @property

@@ -53,11 +53,7 @@ class DatasetIdentity:
 
 
 def identity_of(source: DatasetMetadata, episodes: int | None = None) -> DatasetIdentity:
-    """Return the identity of a dataset, or of its first ``episodes`` episodes.
-
-    Raises:
-        DatasetError: its statistics cannot be read.
-    """
+    """Return the identity of a dataset, or of its first ``episodes`` episodes."""
     info, table = source.info, source.episodes
     n = len(table) if episodes is None else min(episodes, len(table))
     words = [list(texts) for texts in table.tasks[:n]]

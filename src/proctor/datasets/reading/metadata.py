@@ -83,9 +83,6 @@ class DatasetMetadata:
         """Return the dataset's observations and actions, as a policy's interface.
 
         ``image_size`` is the height and width that images are resized to.
-
-        Raises:
-            DatasetError: it has no actions.
         """
         info = self.info
         found = {key: from_info(key, entry) for key, entry in info.features.items()}
@@ -101,11 +98,7 @@ class DatasetMetadata:
 
 
 def read_dataset_metadata(name: str, root: Path) -> DatasetMetadata:
-    """Read the metadata of the dataset in ``root``.
-
-    Raises:
-        DatasetError: there is no dataset, or it cannot be read.
-    """
+    """Read the metadata of the dataset in ``root``."""
     stamp = MetadataStamp.of(root)
     found = read_metadata(root)
     return DatasetMetadata(

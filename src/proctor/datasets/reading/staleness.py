@@ -42,11 +42,7 @@ class Metadata:
 
 
 def read_metadata(root: Path) -> Metadata:
-    """Read the metadata of the dataset in ``root``.
-
-    Raises:
-        DatasetError: there is no dataset, or it cannot be read.
-    """
+    """Read the metadata of the dataset in ``root``."""
     info = read_info(root)
     return Metadata(
         info, read_episodes(root, info), read_tasks(root, info), read_subtasks(root, info)
@@ -105,9 +101,6 @@ class StalenessGuard:
         """Check that the files read so far belong together; call it after reading.
 
         ``quick`` is for frequent calls: it checks only meta/info.json.
-
-        Raises:
-            DatasetError: the dataset was edited since its metadata were read.
         """
         if not self._stamp.is_current(self._root, quick=quick):
             self._compare_contents()

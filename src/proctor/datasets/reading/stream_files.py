@@ -23,12 +23,7 @@ class DatasetFiles(Protocol):
         """Whether the folder belongs to this stream, which downloads and deletes its files."""
 
     def fetch(self, file: Path) -> int:
-        """Make ``file`` below ``root`` available; return its size in bytes.
-
-        Raises:
-            DatasetError: the dataset has no such file.
-            UsageError: it cannot be downloaded.
-        """
+        """Make ``file`` below ``root`` available; return its size in bytes."""
 
     def drop(self, file: Path) -> None:
         """Note that ``file`` is not needed for now."""
@@ -92,9 +87,6 @@ def dataset_files(
 
     ``root`` is the local folder of a dataset that is named by its Hub id, if there is one. A stream
     from the Hub does not fill the download cache.
-
-    Raises:
-        UsageError: there is no such dataset.
     """
     here = find_local(path_or_id, root, revision)
     if here is not None:

@@ -46,11 +46,7 @@ class FrameWindows:
 def frame_offsets(
     delta_timestamps: DeltaTimestamps | None, info: Info, tolerance_s: float
 ) -> dict[str, Array]:
-    """Convert seconds to frame offsets, int64 [T] per feature.
-
-    Raises:
-        DatasetError: a feature does not exist, or a time is between two frames.
-    """
+    """Convert seconds to frame offsets, int64 [T] per feature."""
     offsets = {}
     for key, seconds in (delta_timestamps or {}).items():
         info.entry(key)

@@ -14,11 +14,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextlib.contextmanager
 def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
-    """Turn an OSError into a message with the reason and what is ``kept``.
-
-    Raises:
-        DatasetError: instead of an OSError.
-    """
+    """Turn an OSError into a message with the reason and what is ``kept``."""
     try:
         yield
     except OSError as error:

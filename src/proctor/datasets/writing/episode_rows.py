@@ -125,11 +125,7 @@ def frame_times(n_frames: int, fps: int) -> Array:
 
 
 def refuse_other_features(takes: Sequence[StagedEpisode], info: Info) -> None:
-    """Refuse staged episodes that do not fit the dataset.
-
-    Raises:
-        DatasetError: one was recorded with different features.
-    """
+    """Refuse staged episodes that do not fit the dataset."""
     schema = arrow_schema(info)
     expected = {key: schema.field(key).type for key in own_features(info) if key in schema.names}
     for take in takes:

@@ -25,11 +25,7 @@ def own_features(info: Info) -> list[str]:
 
 
 def refuse_unwritable(info: Info) -> None:
-    """Refuse a dataset with features that cannot be recorded.
-
-    Raises:
-        DatasetError: naming the feature, such as an image of two channels.
-    """
+    """Refuse a dataset with features that cannot be recorded."""
     for key in own_features(info):
         if info.dtype(key) == "language" and key not in (PERSISTENT, EVENTS):
             raise DatasetError(
@@ -72,11 +68,7 @@ def _refuse_unwritable_depth(info: Info, key: str) -> None:
 
 
 def checked_frame(info: Info, frame: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the frame's values in the order of the features: arrays and strings.
-
-    Raises:
-        DatasetError: a key is missing or unknown, or a value does not match its feature.
-    """
+    """Return the frame's values in the order of the features: arrays and strings."""
     keys = own_features(info)
     for key in frame:
         if key in DEFAULT_FEATURES:

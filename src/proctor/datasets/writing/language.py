@@ -27,11 +27,7 @@ _FIELDS = {
 
 
 def check_language_column(key: str, value: Any, cameras: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return the messages of a frame's column ``key`` with all fields; missing ones are None.
-
-    Raises:
-        DatasetError: a message is invalid for the column.
-    """
+    """Return the messages of a frame's column ``key`` with all fields; missing ones are None."""
     if not isinstance(value, list | tuple):
         raise DatasetError(
             f"{key}: expected a list of messages, got {type(value).__name__}",

@@ -28,9 +28,6 @@ def new_info(
     """Return the info of a dataset without episodes.
 
     The default features are added after ``features``.
-
-    Raises:
-        DatasetError: ``features`` contains a default feature.
     """
     for key in features:
         if key in DEFAULT_FEATURES:

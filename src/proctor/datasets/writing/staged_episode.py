@@ -107,11 +107,7 @@ class StagedEpisode:
 
 
 def read_staged_episode(folder: Path) -> StagedEpisode:
-    """Return the staged episode in ``folder``.
-
-    Raises:
-        DatasetError: there is none, or it was not finished.
-    """
+    """Return the staged episode in ``folder``."""
     try:
         said = json.loads(read_regular_file(folder / _SAID))
         return StagedEpisode(folder, int(said["length"]), tuple(said["tasks"]), said.get("start"))

@@ -130,12 +130,7 @@ def counts_match_stats(counts: Array, stats: FeatureStats) -> bool:
 
 
 def lock_dataset(root: Path) -> Lock:
-    """Take the lock of ``root``, which excludes other writers and editors.
-
-    Raises:
-        DatasetError: another process holds it.
-        UsageError: there is a link in ``root``.
-    """
+    """Take the lock of ``root``, which excludes other writers and editors."""
     refuse_links(root)
     try:
         return acquire_lock(root)

@@ -34,9 +34,6 @@ def read_totals(root: Path, info: Info, episodes: Episodes) -> RunningStatistics
 
     Image quantiles without stored pixel counts are estimated from those of the episodes. ``proctor
     data stats`` computes them exactly.
-
-    Raises:
-        DatasetError: a data file is missing, truncated, or shorter than its episodes.
     """
     of_episodes = read_episode_stats(root, info)
     cameras = [key for key in info.cameras if not info.is_depth(key)]

@@ -113,13 +113,7 @@ class ClusterEngine:
         actions: Mapping[EpisodeKey, Array] | None = None,
         recording: RecordingOptions | None = None,
     ) -> None:
-        """Run until all episodes have ended, or until ``should_stop`` and the begun rounds end.
-
-        Raises:
-            PolicyError: the policy returned invalid actions.
-            WorkerError: no node is left, or none can run these episodes.
-            RunFolderError: the files of an episode cannot be written.
-        """
+        """Run until all episodes have ended, or until ``should_stop`` and the begun rounds end."""
         self._callbacks, self._actions = callbacks, actions or {}
         self._options = RolloutOptions(dict(self._environment), camera, recording)
         self._begin_counting()

@@ -33,9 +33,6 @@ def socket_folder() -> str:
     """Return multiprocessing's temporary folder, at a path short enough for a socket.
 
     TMPDIR may be long: clusters give each job one. Other temporary files stay there.
-
-    Raises:
-        UsageError: no temporary folder is writable, or none has a path that is short enough.
     """
     before = tempfile.tempdir
     try:

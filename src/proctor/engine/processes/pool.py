@@ -92,11 +92,7 @@ class ProcessPool:
         self._next_check = 0.0
 
     def start(self, slot: int) -> None:
-        """Start a process in ``slot``, killing the one that was there.
-
-        Raises:
-            WorkerError: the fork server dies whenever it is asked for a process.
-        """
+        """Start a process in ``slot``, killing the one that was there."""
         self._remove(slot)
         self._buffer.phases[slot] = Phase.PROCTOR
         warm = take_warm_worker(self._settings, self._buffer, slot)
@@ -264,11 +260,7 @@ class ProcessPool:
 
 
 def check_importable(settings: RolloutSettings) -> None:
-    """Refuse plug-ins that are defined in the started script: workers do not run that script.
-
-    Raises:
-        UsageError: naming the class to move.
-    """
+    """Refuse plug-ins that are defined in the started script: workers do not run that script."""
     for part in (settings.make_benchmark, settings.make_policy):
         made: Any = getattr(part, "func", part)
         if getattr(made, "__module__", "") == "__main__":

@@ -62,11 +62,7 @@ class Episode:
         self._started_at = clock.now()
 
     def reset(self) -> None:
-        """Reset the simulator to the spec's initial state.
-
-        Raises:
-            SimulatorFault: the state is not finite.
-        """
+        """Reset the simulator to the spec's initial state."""
         start = time.perf_counter()
         seed_global_rng(self.spec.seed)  # some simulators use global RNGs
         self._sim.reset(self.spec)
@@ -103,11 +99,7 @@ class Episode:
         return self._actions[: self.given]
 
     def result(self, worker: int) -> EpisodeResult:
-        """Return the result of the finished episode.
-
-        Raises:
-            SimulatorFault: the final state is not finite.
-        """
+        """Return the result of the finished episode."""
         world = self._hash_world()
         result = self._tally(worker, self._outcome)
         result.rewards = self._rewards[: self.steps]
@@ -256,11 +248,7 @@ class ObservedEpisode(Episode):
         return {key: np.array(seen[key]) for key in features}
 
     def replay(self, actions: Array) -> None:
-        """Execute the recorded actions of an earlier run of this episode.
-
-        Raises:
-            WorkerError: the episode does not end where it ended then.
-        """
+        """Execute the recorded actions of an earlier run of this episode."""
         self.run(actions)
         if not self.ended:
             raise WorkerError(f"the episode goes on after its {len(actions)} steps")

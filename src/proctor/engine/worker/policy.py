@@ -42,11 +42,7 @@ class WorkerPolicy:
 
 
 def _make_policy(settings: WorkerSettings, benchmark: Benchmark) -> Policy:
-    """Make the policy.
-
-    Raises:
-        PolicyError: its protocol differs from the run's record, because a file of it changed.
-    """
+    """Make the policy."""
     assert settings.make_policy is not None
     policy = settings.make_policy(interface_of(benchmark))
     if settings.policy_protocol is not None:

@@ -285,11 +285,7 @@ class Node:
             executor.close()
 
     def _make_executor(self) -> LocalExecutor:
-        """Make policy and simulators, and check that they match the head's.
-
-        Raises:
-            UsageError: something is missing here or differs from the head.
-        """
+        """Make policy and simulators, and check that they match the head's."""
         setup = self._setup
         if setup.folder.is_dir():
             os.chdir(setup.folder)

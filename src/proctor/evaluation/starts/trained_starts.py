@@ -31,11 +31,7 @@ def trained_starts_of(config: PolicyConfig, benchmark: Benchmark) -> TrainedStar
 
 
 def write_trained_starts(folder: Path, trained: TrainedStarts | None) -> None:
-    """Write the starts to a run folder, whose results are compared with them.
-
-    Raises:
-        WriteFailed: the disk is full, missing or read-only.
-    """
+    """Write the starts to a run folder, whose results are compared with them."""
     if trained is None:
         (folder / TRAINED_STARTS_FILE).unlink(missing_ok=True)
     else:

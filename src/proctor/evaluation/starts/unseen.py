@@ -47,11 +47,7 @@ class _Measured:
 def with_unseen_plan(
     context: RolloutContext[EvalConfig], indices: Collection[int]
 ) -> RolloutContext[EvalConfig]:
-    """Return the context with a plan of unseen starts, after resets of its simulators.
-
-    Raises:
-        UsageError: which starts trained the policy is unknown, or a task has too few others.
-    """
+    """Return the context with a plan of unseen starts, after resets of its simulators."""
     trained, config = context.trained, context.config
     if trained is None:
         raise UsageError(
@@ -98,11 +94,7 @@ class _UnseenStarts:
         self.seen = self.looked_at = 0
 
     def find(self, task: _TaskKey) -> list[int]:
-        """Return the indices of the first unseen starts of a clean task.
-
-        Raises:
-            UsageError: there are too few.
-        """
+        """Return the indices of the first unseen starts of a clean task."""
         every = self._candidates(task)
         unseen: list[int] = []
         looked_at = 0

@@ -119,13 +119,7 @@ class ServerPool:
         return ServersInfo(infos, notes, expected_inputs)
 
     def infer(self, episode: EpisodeConnection, request: InferenceRequest) -> Array:
-        """Return the actions from the episode's server, or from another one if that is lost.
-
-        Raises:
-            ConnectionLost: no server answered for ``retry_s``.
-            EpisodeStateLost: the server that had the episode's state is lost.
-            ProtocolError: the reply is invalid, or comes from another policy.
-        """
+        """Return the actions from the episode's server, or from another one if that is lost."""
         give_up_at, pause_s = 0.0, _PAUSE_S
         while True:
             try:

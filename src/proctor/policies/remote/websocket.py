@@ -52,11 +52,7 @@ class WebSocket:
     """WebSocket connection to a server."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
-        """Connect.
-
-        Raises:
-            ConnectionLost: there is no WebSocket server.
-        """
+        """Connect."""
         self._address = address
         self._frames: deque[Frame] = deque()
         self._until = time.monotonic() + settings.connect_s
@@ -74,11 +70,7 @@ class WebSocket:
             raise
 
     def send(self, frame: bytes, within_s: float) -> None:
-        """Send a binary frame.
-
-        Raises:
-            ConnectionLost: the frame cannot be sent in time.
-        """
+        """Send a binary frame."""
         self._until = time.monotonic() + within_s
         with self._losing():
             self._flush()
@@ -86,11 +78,7 @@ class WebSocket:
                 self._socket.sendall(part)
 
     def receive(self, within_s: float) -> bytes | str:
-        """Return the next message: bytes, or a str if the server sent text.
-
-        Raises:
-            ConnectionLost: no message comes in time.
-        """
+        """Return the next message: bytes, or a str if the server sent text."""
         self._until = time.monotonic() + within_s
         with self._losing():
             frame = self._next_frame()

@@ -155,11 +155,7 @@ class Network(nn.Module, ABC):
         """
 
     def load_pretrained(self) -> None:
-        """Load pretrained parts of a new network, if any.
-
-        Raises:
-            UsageError: they are not available.
-        """
+        """Load pretrained parts of a new network, if any."""
 
     def new_episode(self) -> Any:
         """Return the state of a new episode: zeros for ``episode_inputs``; None: stateless."""

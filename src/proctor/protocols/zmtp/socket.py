@@ -42,12 +42,7 @@ class ZmtpSocket:
         ready.poll(math.ceil(1000 * max(seconds, 0)))
 
     def advance(self) -> bool:
-        """Go on with the handshake as far as possible; return whether it waits for the peer.
-
-        Raises:
-            ConnectionLost: the connection is closed.
-            ProtocolError: the peer breaks the protocol.
-        """
+        """Go on with the handshake as far as possible; return whether it waits for the peer."""
         while True:
             self.peer.next_message()  # none before the handshake is complete
             self.flush()
@@ -57,12 +52,7 @@ class ZmtpSocket:
                 return True
 
     def messages(self, limits: CycleLimits) -> Iterator[list[bytes]]:
-        """Yield the messages that have arrived, within the limits.
-
-        Raises:
-            ConnectionLost: the connection is closed.
-            ProtocolError: the peer breaks the protocol.
-        """
+        """Yield the messages that have arrived, within the limits."""
         for _ in limits.turns():
             message = self.peer.next_message()
             if message is not None:
@@ -84,11 +74,7 @@ class ZmtpSocket:
         return True
 
     def flush(self) -> bool:
-        """Send what the network takes; return whether that is all.
-
-        Raises:
-            ConnectionLost: the connection is closed.
-        """
+        """Send what the network takes; return whether that is all."""
         unsent = self.peer.outgoing
         while unsent:
             try:
@@ -112,12 +98,7 @@ class ZmtpSocket:
 
 
 def connect_peer(host: str, port: int, peer: ZmtpPeer, within_s: float) -> ZmtpSocket:
-    """Connect to a listening peer and complete the handshake.
-
-    Raises:
-        ConnectionLost: it does not listen, or does not answer in time.
-        ProtocolError: it refuses this peer, or breaks the protocol.
-    """
+    """Connect to a listening peer and complete the handshake."""
     until = time.monotonic() + within_s
     try:
         line = ZmtpSocket(socket.create_connection((host, port), max(within_s, 0.01)), peer)

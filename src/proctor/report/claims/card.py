@@ -175,12 +175,7 @@ class Card:
 
 
 def card_of(run: Run) -> Card:
-    """Return the card of a complete run.
-
-    Raises:
-        UsageError: the run has no finished episode, or is incomplete: episodes that end first are
-            mostly successes, so its rate is no claim.
-    """
+    """Return the card of a complete run."""
     if not run.tally.episodes:
         raise UsageError(f"{run.path} has no finished episode to make a card of", code="run.empty")
     if not run.complete and run.stopped is None:
@@ -240,10 +235,6 @@ def write_card(
 
     ``path`` names both files, as in ``card_paths``. ``hub_entry`` returns the Hub's entry of the
     result, which the Markdown then shows.
-
-    Raises:
-        UsageError: the run is empty or incomplete.
-        WriteFailed: a file cannot be written.
     """
     card = card_of(run)
     text, values = card_paths(run.path, path)

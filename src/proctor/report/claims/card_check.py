@@ -81,9 +81,6 @@ def check_card(
         accept: names of protocol fields or sections that may differ.
         alpha: the interval of the difference covers 1 - alpha.
         margin: largest difference of the rates that still agrees.
-
-    Raises:
-        UsageError: the protocols or the tasks differ, or one of them has no success rate.
     """
     run.require_rate()
     if card.overall.rate is None:
@@ -255,11 +252,7 @@ def _paired(card: Card, path: Path, run: Run, alpha: float) -> _Difference:
 
 
 def _require_equal_shares(card: Card, path: Path, run: Run) -> None:
-    """Refuse to compare rates of samples that have unequal shares of a task.
-
-    Raises:
-        UsageError: one of them has more episodes of easier tasks.
-    """
+    """Refuse to compare rates of samples that have unequal shares of a task."""
     of_card = {
         (task.suite, task.task_id): task.tally.episodes + task.tally.errors
         for task in card.clean_tasks

@@ -27,11 +27,7 @@ _TOLERANCE = 1e-9
 
 
 def read_card(path: Path) -> Card:
-    """Read a card and check that its rates, counts and fingerprint follow from each other.
-
-    Raises:
-        UsageError: the file cannot be read, is no card, or contradicts itself.
-    """
+    """Read a card and check that its rates, counts and fingerprint follow from each other."""
     if path.suffix == ".md":
         raise UsageError(
             f"{path} is the text of a card; give the JSON file that was written with it, "

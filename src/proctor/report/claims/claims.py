@@ -129,9 +129,6 @@ def check_claim(claim: Claim, measured: Tally, margin: float) -> ClaimCheck:
     The interval of the difference combines both intervals by Newcombe's method, so the sampling
     error of the published value counts too if its n is known. The verdict follows from it
     (``verdict_of``).
-
-    Raises:
-        UsageError: the run has no success rate.
     """
     rate, interval = measured.rate, measured.interval
     if rate is None or interval is None:
@@ -167,11 +164,7 @@ def check_json(name: str, claim: Claim, check: ClaimCheck) -> dict[str, Any]:
 
 
 def read_claims(path: Path | None = None) -> dict[str, Claim]:
-    """Read a file of claims by name; the package's own file by default.
-
-    Raises:
-        UsageError: it cannot be read, or a claim lacks a field or has a wrong one.
-    """
+    """Read a file of claims by name; the package's own file by default."""
     path = path or PUBLISHED_FILE
     try:
         content = load_yaml(read_regular_file(path, _MAX_BYTES))
@@ -185,11 +178,7 @@ def read_claims(path: Path | None = None) -> dict[str, Claim]:
 
 
 def find_claim(claims: Mapping[str, Claim], name: str) -> Claim:
-    """Return the claim of that name.
-
-    Raises:
-        UsageError: there is none, with the nearest name.
-    """
+    """Return the claim of that name."""
     if name not in claims:
         raise UsageError(
             f"no published result is called {name!r}{did_you_mean(name, claims)} "

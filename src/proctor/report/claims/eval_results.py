@@ -35,11 +35,7 @@ class HubTask:
 
     @classmethod
     def parse(cls, text: str, flag: str = "--eval-results") -> HubTask:
-        """Parse ``ORG/DATASET:TASK``.
-
-        Raises:
-            UsageError: it is not of that form.
-        """
+        """Parse ``ORG/DATASET:TASK``."""
         dataset, _, task_id = text.partition(":")
         if not HUB_ID.fullmatch(dataset) or not _TASK.fullmatch(task_id):
             raise UsageError(
@@ -56,9 +52,6 @@ def eval_results_text(
     """Return the YAML of the card's success rate as a result of ``task``.
 
     ``remark`` is added to the notes.
-
-    Raises:
-        UsageError: the card has no success rate.
     """
     import yaml
 
@@ -93,12 +86,7 @@ def _notes(card: Card, interval: Interval) -> str:
 
 
 def write_eval_results(run: Run, task: HubTask, source: str | None = None) -> Path:
-    """Write ``RUN/.eval_results/TASK.yaml`` and return its path.
-
-    Raises:
-        UsageError: the run is empty or incomplete, or has no success rate.
-        WriteFailed: the file cannot be written.
-    """
+    """Write ``RUN/.eval_results/TASK.yaml`` and return its path."""
     path = run.path / FOLDER / f"{task.task_id}.yaml"
     text = eval_results_text(card_of(run), task, source)
     try:

@@ -193,10 +193,6 @@ def compare_all(runs: Sequence[Run], criteria: Criteria) -> list[Comparison]:
     Among many equal runs, one looks better by chance. So p-values are Holm-corrected: over the
     runs, and separately over all tasks of all runs. Holm's correction allows dependent tests,
     which these are: A is in all of them.
-
-    Raises:
-        UsageError: a folder is named twice; paired runs share no episode, or their seeds stand for
-            different worlds; unpaired runs share no task.
     """
     _refuse_duplicates(runs)
     found, samples = [], []

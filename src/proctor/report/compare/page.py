@@ -25,9 +25,6 @@ def write_compare_page(
     """Write the page that compares the other runs with the first, and return its path.
 
     The default ``output`` is in the folder of the second run.
-
-    Raises:
-        RunFolderError: the page cannot be written.
     """
     output = output or runs[1].path / COMPARE_FILE
     values = compare_data(runs, comparisons, output.parent, gate=gate)

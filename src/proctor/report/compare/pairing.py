@@ -111,9 +111,6 @@ def paired_episodes(a: Run, b: Run) -> PairedSides:
     """Pair episodes that start alike: both lists of a task have the same order.
 
     Perturbed episodes are left out if both runs have clean ones.
-
-    Raises:
-        UsageError: the runs share no episode.
     """
     rows_a, rows_b = clean_rows(a.rows), clean_rows(b.rows)
     label = _labels(rows_a, rows_b)
@@ -156,9 +153,6 @@ def independent_samples(a: Run, b: Run) -> PairedSides:
     """Take equally many completed episodes of A and B of every common task, each start once.
 
     Otherwise a run with more episodes of easy tasks would look better than it is.
-
-    Raises:
-        UsageError: the runs share no task.
     """
     rows_a, rows_b = clean_rows(a.rows), clean_rows(b.rows)
     label = _labels(rows_a, rows_b)

@@ -30,11 +30,7 @@ class RunNumbers:
 
 
 def run_numbers(runs: Sequence[Run]) -> RunNumbers:
-    """Return the numbers of one run, or of two runs with common episodes.
-
-    Raises:
-        UsageError: a run has no success rate, or the two share no episode.
-    """
+    """Return the numbers of one run, or of two runs with common episodes."""
     first = runs[0].require_rate()
     tally = first.tally
     assert tally.rate is not None

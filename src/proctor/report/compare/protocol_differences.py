@@ -73,9 +73,6 @@ def require_same_worlds(a: dict[str, Any], b: dict[str, Any], what: str, advice:
     """Refuse to pair two runs in which equal seeds stand for different worlds.
 
     Fields that an older run did not record are ignored.
-
-    Raises:
-        UsageError: naming the fields that differ; it starts with ``what`` and ends with ``advice``.
     """
     whole = a.get("format") == b.get("format") == PROTOCOL_FORMAT
     worlds = {

@@ -123,11 +123,7 @@ def plotted_features(dataset: Dataset) -> list[str]:
 
 
 def episode_data(dataset: Dataset, summary: DatasetSummary) -> dict[str, Any]:
-    """Return the plotted values of an episode; ``dataset`` was opened for this episode alone.
-
-    Raises:
-        DatasetError: the values cannot be read.
-    """
+    """Return the plotted values of an episode; ``dataset`` was opened for this episode alone."""
     length = len(dataset)
     every = max(1, math.ceil(length / _MOST_POINTS))
     frames = np.arange(0, length, every)

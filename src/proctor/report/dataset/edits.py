@@ -96,11 +96,7 @@ class EditStatus:
 
 
 def parse_edit(body: bytes) -> PageEdit:
-    """Return the edit that a page sent.
-
-    Raises:
-        UsageError: it is not an edit.
-    """
+    """Return the edit that a page sent."""
     try:
         return msgspec.json.decode(body, type=PageEdit)
     except UNREADABLE as error:
@@ -136,11 +132,7 @@ class DatasetEditor:
         return self._status.state is EditState.RUNNING
 
     def start(self, asked: PageEdit) -> EditStatus:
-        """Start an edit and return its status.
-
-        Raises:
-            UsageError: another edit is running, or the page shows an older dataset.
-        """
+        """Start an edit and return its status."""
         with self._starting:
             if self.is_running:
                 raise UsageError(
@@ -172,11 +164,7 @@ class DatasetEditor:
             self._status = status
 
     def _make(self, asked: PageEdit) -> list[BuiltDataset]:
-        """Make the edit and return the datasets that were written.
-
-        Raises:
-            UsageError: it is refused or cannot be written; the dataset is unchanged.
-        """
+        """Make the edit and return the datasets that were written."""
         if asked.operation is EditOperation.SPLIT:
             splits = {asked.marked_name: sorted(set(asked.episodes))}
             if asked.others_name:

@@ -44,9 +44,6 @@ def extract_mp4(part: VideoSegment) -> bytes | None:
     """Return an mp4 of these frames, copied without encoding.
 
     None if the segment does not start at a keyframe and would have to be encoded.
-
-    Raises:
-        DatasetError: the video is missing, damaged or too short.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "episode.mp4"
@@ -63,9 +60,6 @@ def jpeg_frames(
     """Return frames of an episode as JPEG files; ``dataset`` was opened for this episode alone.
 
     ``longest`` limits the longer side in pixels. Depth becomes shades of grey, near is dark.
-
-    Raises:
-        DatasetError: a file is missing or damaged.
     """
     found: npt.NDArray[Any] = dataset.batch(list(frames), keys=[key])[key]
     if found.dtype != np.uint8:

@@ -43,12 +43,7 @@ def page_html(values: Mapping[str, Any]) -> str:
 def write_dataset_page(
     summary: DatasetSummary, output: Path, episodes: Sequence[int], bounds: PageLimits
 ) -> None:
-    """Write the page with these episodes embedded.
-
-    Raises:
-        DatasetError: an episode does not exist or cannot be read.
-        RunFolderError: the page cannot be written.
-    """
+    """Write the page with these episodes embedded."""
     # base64 stores three bytes in four characters.
     share = bounds.most_bytes * 3 // 4 // max(1, len(episodes) * len(summary.cameras))
     embedded = {}

@@ -26,13 +26,7 @@ _BATCH_SIZE = 32
 
 
 def write_rerun(summary: DatasetSummary, output: Path, episodes: Sequence[int]) -> None:
-    """Write episodes: numeric features as curves, cameras as videos copied without encoding.
-
-    Raises:
-        MissingExtra: rerun-sdk is not installed.
-        DatasetError: an episode does not exist or cannot be read.
-        UsageError: the file cannot be written.
-    """
+    """Write episodes: numeric features as curves, cameras as videos copied without encoding."""
     try:
         import rerun
     except LOAD_ERRORS as error:

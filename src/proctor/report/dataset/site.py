@@ -46,9 +46,6 @@ class DatasetSite:
         Args:
             root: the folder of the dataset.
             editable: the page can edit the dataset; the server is on a loopback address.
-
-        Raises:
-            DatasetError: there is no dataset, or its metadata cannot be read.
         """
         self.root = root.resolve()
         self._shown_root = root
@@ -83,11 +80,7 @@ class DatasetSite:
         return _LoadedDataset(read_summary(self._shown_root), version)
 
     def _version(self, query: Mapping[str, Sequence[str]]) -> _LoadedDataset:
-        """Return the dataset that a page shows.
-
-        Raises:
-            DatasetError: the dataset has changed since; its episodes may have other numbers.
-        """
+        """Return the dataset that a page shows."""
         loaded = self._loaded
         if query.get("v", [loaded.version])[0] != loaded.version:
             raise DatasetError(
@@ -140,11 +133,7 @@ class DatasetSite:
         return Video(path) if path.is_file() else None
 
     def _check_inside(self, path: Path) -> None:
-        """Refuse a symlink out of the dataset, except into the blobs of a Hub download.
-
-        Raises:
-            DatasetError: the file is outside.
-        """
+        """Refuse a symlink out of the dataset, except into the blobs of a Hub download."""
         if not is_inside(path, self.root):
             raise DatasetError(
                 f"{path.name} is a link that leads out of the dataset",

@@ -60,11 +60,7 @@ class DatasetSummary:
 
 
 def read_summary(root: Path) -> DatasetSummary:
-    """Read the summary of the dataset in ``root``.
-
-    Raises:
-        DatasetError: there is no dataset, or its metadata cannot be read.
-    """
+    """Read the summary of the dataset in ``root``."""
     info = read_info(root)
     episodes = read_episodes(root, info)
     stats = read_stats(root)

@@ -17,12 +17,7 @@ REPORT_FILE = "report.html"
 
 
 def write_page(folder: Path, output: Path | None = None) -> Path:
-    """Write the page of the run in ``folder`` and return its path.
-
-    Raises:
-        UsageError: ``folder`` is not a run folder.
-        RunFolderError: its ``run.json`` is damaged, or the page cannot be written.
-    """
+    """Write the page of the run in ``folder`` and return its path."""
     output = output or folder / REPORT_FILE
     run = page_data(load_run(folder))
     # The path from the page to the run folder, where the videos are.

@@ -171,11 +171,7 @@ class Results:
         return [*_COLUMNS, *map(score_column, self._score_names), *_ADDED_COLUMNS]
 
     def to_pandas(self) -> Any:
-        """Return the episodes as a pandas data frame, one row each.
-
-        Raises:
-            MissingExtra: pandas is not installed.
-        """
+        """Return the episodes as a pandas data frame, one row each."""
         try:
             import pandas
         except LOAD_ERRORS as error:

@@ -77,37 +77,21 @@ class Run(Results):
 
     @cached_property
     def video_warnings(self) -> list[str]:
-        """Warnings about the videos.
-
-        Raises:
-            RunFolderError: the file of warnings is damaged.
-        """
+        """Warnings about the videos."""
         return list(read_video_warnings(self.path).values())
 
     @cached_property
     def labels(self) -> dict[EpisodeKey, list[str]]:
-        """The labels that a person gave to episodes on the page.
-
-        Raises:
-            RunFolderError: the file of labels cannot be read.
-        """
+        """The labels that a person gave to episodes on the page."""
         return read_labels(self.path)
 
     @cached_property
     def session_totals(self) -> RunProgress:
-        """Time, steps and policy calls of all sessions.
-
-        Raises:
-            RunFolderError: the file of sessions cannot be read.
-        """
+        """Time, steps and policy calls of all sessions."""
         return read_session_totals(self.path)
 
     def require_rate(self) -> Self:
-        """Return the run if it has a success rate, so that it can be compared.
-
-        Raises:
-            UsageError: no episode is finished, or the episodes have rewards only.
-        """
+        """Return the run if it has a success rate, so that it can be compared."""
         if not self.tally.episodes:
             raise UsageError(
                 f"{self.path} has no finished episode: its success rate is n/a", code="run.empty"
@@ -125,10 +109,6 @@ def load_run(folder: str | Path) -> Run:
 
     Args:
         folder: the run folder (``--output_dir`` of the run).
-
-    Raises:
-        UsageError: it is not a run folder.
-        RunFolderError: its ``run.json`` or its journal is damaged.
     """
     path = Path(folder).expanduser()
     running = is_locked(path)  # before the journal: a run that ends meanwhile is complete there

@@ -179,11 +179,7 @@ class LiveRobotSite:
 
 @contextmanager
 def serving_live_robot(robot: LiveRobot, host: str, port: int) -> Iterator[str]:
-    """Serve the page during the block; yield its URL.
-
-    Raises:
-        UsageError: the port is in use, or the host is not an address of this machine.
-    """
+    """Serve the page during the block; yield its URL."""
     server = PageServer(LiveRobotSite(robot), host, port)
     thread = threading.Thread(target=server.serve_forever, name="live-robot", daemon=True)
     thread.start()

@@ -51,11 +51,7 @@ class PageServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, site: Site, host: str, port: int) -> None:
-        """Bind to ``host`` and ``port`` (0: any free port).
-
-        Raises:
-            UsageError: the port is in use, or the address is not one of this machine.
-        """
+        """Bind to ``host`` and ``port`` (0: any free port)."""
         if not host:  # it would mean all networks of this computer
             raise UsageError(
                 "the host to serve on is empty; 127.0.0.1 serves on this computer alone",

@@ -100,12 +100,7 @@ class RunSite:
 
 
 def save_labels(folder: Path, body: bytes) -> None:
-    """Save the labels that a page sent for one episode of a run.
-
-    Raises:
-        UsageError: the body is no label, or the run has no such episode.
-        RunFolderError: the labels cannot be written.
-    """
+    """Save the labels that a page sent for one episode of a run."""
     try:
         sent = msgspec.json.decode(body, type=LabelRecord)
     except UNREADABLE as error:
@@ -124,10 +119,6 @@ def comparison_page(root: Path, relatives: Sequence[str]) -> str:
     """Return the page that compares the runs at ``relatives`` with the first of them.
 
     Episodes are paired if the runs share any, otherwise the runs are independent samples.
-
-    Raises:
-        UsageError: fewer than two runs, or runs that cannot be compared.
-        RunFolderError: a symlink points outside ``root``.
     """
     folders = [_run_at(root, relative) for relative in relatives]
     if len(folders) < 2:

@@ -58,7 +58,4 @@ class EditableSite(Site, Protocol):
             path: the decoded path of the URL.
             target: the file that it names, which may be outside the root.
             body: the JSON text that the page sent, from a page of this server.
-
-        Raises:
-            ProctorError: the edit is refused; the text is sent.
         """

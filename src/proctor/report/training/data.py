@@ -76,12 +76,7 @@ class TrainingContent:
 
 
 def read_training_folder(folder: Path) -> TrainingContent:
-    """Read a training folder, finished or not.
-
-    Raises:
-        UsageError: it is not a training folder, or its ``train.json`` is damaged.
-        RunFolderError: its log cannot be read.
-    """
+    """Read a training folder, finished or not."""
     record = read_training(folder)
     if record is None:
         raise UsageError(

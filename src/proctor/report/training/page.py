@@ -15,12 +15,7 @@ from proctor.runs.folder import write_run_file
 
 
 def write_training_page(folder: Path, output: Path | None = None) -> Path:
-    """Write the page of the training in ``folder`` and return its path.
-
-    Raises:
-        UsageError: ``folder`` is not a training folder, or its ``train.json`` is damaged.
-        RunFolderError: the page cannot be written.
-    """
+    """Write the page of the training in ``folder`` and return its path."""
     output = output or folder / REPORT_FILE
     values = training_data(read_training_folder(folder), folder)
     values["folder"] = Path(os.path.relpath(folder, output.parent)).as_posix()

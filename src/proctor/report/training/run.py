@@ -83,10 +83,6 @@ def load_training(folder: str | Path) -> Training:
 
     Args:
         folder: the folder of the training (``--output_dir``).
-
-    Raises:
-        UsageError: it is not a training folder, or its ``train.json`` is damaged.
-        RunFolderError: its log cannot be read.
     """
     path = Path(folder).expanduser()
     running = is_locked(path)  # before the log: a training that ends meanwhile is complete there

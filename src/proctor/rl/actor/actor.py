@@ -111,11 +111,7 @@ class Actor:
         self._steps = 0
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Play episodes and send them; returns when the steps are spent or ``should_stop``.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Play episodes and send them; returns when the steps are spent or ``should_stop``."""
         position = self._link.begin(replay=self._intervention.is_repeatable)
         episode = position.episodes
         is_replayed = self._intervention.is_repeatable

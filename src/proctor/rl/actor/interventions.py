@@ -93,11 +93,7 @@ class ExpertIntervention:
     is_repeatable = True
 
     def __init__(self, env: ScriptedEnv, settings: InterventionSettings) -> None:
-        """Take the environment's expert.
-
-        Raises:
-            UsageError: the task has no expert.
-        """
+        """Take the environment's expert."""
         env.expert()
         self._env, self._settings = env, settings
         self.needs_value = settings.below is not None
@@ -140,11 +136,7 @@ class TeleopIntervention:
     is_repeatable = False
 
     def __init__(self, teleop: Teleoperator, names: Sequence[str] | None, keys: KeyReader) -> None:
-        """Drive an environment whose action has dimensions ``names``.
-
-        Raises:
-            UsageError: the teleoperator has no channel for one of them.
-        """
+        """Drive an environment whose action has dimensions ``names``."""
         self._teleop, self._keys = teleop, keys
         self._names = tuple(names or ())
         channels = {_channel(name) for name in self._names}

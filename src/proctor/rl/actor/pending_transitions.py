@@ -24,11 +24,7 @@ class PendingFolder:
     """The folder, and the actor's name in it, which stays the same over restarts."""
 
     def __init__(self, folder: Path, actor: str) -> None:
-        """Open the folder; ``actor`` names a new one.
-
-        Raises:
-            RunFolderError: another actor uses the folder, or it cannot be written or read.
-        """
+        """Open the folder; ``actor`` names a new one."""
         self._folder, name = folder, folder / _NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -41,11 +37,7 @@ class PendingFolder:
             raise WriteFailed(folder, error) from None
 
     def add(self, first: int, count: int, payload: bytes) -> None:
-        """Keep a batch.
-
-        Raises:
-            WriteFailed: the disk does not take it.
-        """
+        """Keep a batch."""
         path = self._path(first, count)
         try:
             atomic_write(path, payload)
@@ -58,11 +50,7 @@ class PendingFolder:
             path.unlink(missing_ok=True)
 
     def read(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the kept batches in order: first number, count and payload.
-
-        Raises:
-            RunFolderError: a file cannot be read.
-        """
+        """Yield the kept batches in order: first number, count and payload."""
         for path in sorted(self._folder.iterdir()):
             found = _BATCH.fullmatch(path.name)
             if found is None:

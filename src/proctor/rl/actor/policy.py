@@ -37,11 +37,7 @@ class ActorPolicy:
         return self._network.discrete_critic is not None
 
     def load(self, weights: ActorWeights) -> None:
-        """Use the learner's weights.
-
-        Raises:
-            ConnectionLost: they belong to another network.
-        """
+        """Use the learner's weights."""
         modules = {_POLICY: self._network.actor, _GRIPPER_CRITIC: self._network.discrete_critic}
         for name, module in modules.items():
             if module is None:

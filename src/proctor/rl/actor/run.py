@@ -40,9 +40,6 @@ def run_actor(
     """Drive an environment and send transitions, until the learner stops.
 
     ``online_steps`` ends the actor of a learner that never ends, as LeRobot's.
-
-    Raises:
-        ConnectionLost: the learner has stopped.
     """
     torch.set_num_threads(1)  # the learner needs the other cores
     policy = policy or make_policy(config, environment_interface(config))
@@ -68,9 +65,6 @@ def run_remote_actor(config: OnlineTrainConfig, console: Console) -> int:
     """Run an actor that is connected to a learner by gRPC; return the exit code.
 
     ``console`` shows its progress.
-
-    Raises:
-        ProctorError: the learner cannot be reached, or the settings do not fit.
     """
     from proctor.rl.learner.channel import LearnerAddress
     from proctor.rl.link.learner_client import GrpcLearnerLink, LinkSettings

@@ -44,11 +44,7 @@ class GraphedUpdate:
     def __call__(
         self, compute: Compute, batches: list[TransitionBatch], draws: SacDraws
     ) -> Metrics:
-        """Make one update. Its metrics are overwritten by the next one.
-
-        Raises:
-            TrainingError: the update uses operations that a graph cannot record.
-        """
+        """Make one update. Its metrics are overwritten by the next one."""
         inputs = _tensors(batches, draws)
         key = tuple(tensor.shape for tensor in inputs)
         seen = self._seen[key] = self._seen.get(key, 0) + 1

@@ -100,11 +100,7 @@ class SimOnlineEnv:
         reward: RewardSource = RewardSource.ENVIRONMENT,
         max_steps: int | None = None,
     ) -> None:
-        """Observe ``keys`` (default: cameras and state); end episodes after ``max_steps``.
-
-        Raises:
-            UsageError: the benchmark does not offer a key, or cannot tell success.
-        """
+        """Observe ``keys`` (default: cameras and state); end episodes after ``max_steps``."""
         if reward is RewardSource.SUCCESS and not benchmark.judged:
             raise UsageError(
                 f"{benchmark.name} does not judge success; use its own reward",
@@ -130,12 +126,7 @@ class SimOnlineEnv:
         self._variables: dict[str, str] | None = None
 
     def check(self) -> None:
-        """Check that the simulator is installed and that images can be rendered.
-
-        Raises:
-            MissingExtra: it is not installed.
-            NoGraphics: images are observed, and no GL backend works.
-        """
+        """Check that the simulator is installed and that images can be rendered."""
         self._variables = self._benchmark.preflight(tuple(self.features))
 
     def reset(self, seed: int) -> Observation:
@@ -185,11 +176,7 @@ class SimOnlineEnv:
             return sim.observe(self._benchmark.expert_inputs)
 
     def expert(self) -> Expert:
-        """Return a fresh scripted expert of the task.
-
-        Raises:
-            UsageError: the task has none.
-        """
+        """Return a fresh scripted expert of the task."""
         return self._benchmark.expert(self._task)
 
     def close(self) -> None:

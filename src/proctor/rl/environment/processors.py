@@ -110,11 +110,7 @@ class CropResize:
         self._crops, self._size = crops, size
 
     def features(self, features: Mapping[str, Feature]) -> dict[str, Feature]:
-        """Give images their new size.
-
-        Raises:
-            UsageError: a crop is for an unknown image, or lies outside of it.
-        """
+        """Give images their new size."""
         for key, (top, left, height, width) in self._crops.items():
             feature = features.get(key)
             if feature is None or feature.kind is not FeatureKind.VISUAL:
@@ -216,11 +212,7 @@ class ProcessedEnv:
         settings: EnvProcessorSettings,
         probability: SuccessProbability | None = None,
     ) -> None:
-        """Add the processors of ``settings``; ``probability`` is its reward classifier.
-
-        Raises:
-            UsageError: the environment lacks what a processor needs.
-        """
+        """Add the processors of ``settings``; ``probability`` is its reward classifier."""
         self._env = env
         self._processors = _observation_processors(env, settings)
         features = dict(env.features)

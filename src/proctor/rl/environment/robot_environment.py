@@ -71,11 +71,7 @@ class HandDriver:
     def __init__(
         self, robot: Robot, settings: KinematicsProcessing, fps: int, *, use_gripper: bool
     ) -> None:
-        """Solve the inverse kinematics of ``robot``.
-
-        Raises:
-            UsageError: it is not an SO-101 in degrees.
-        """
+        """Solve the inverse kinematics of ``robot``."""
         if dict(robot.action_features) != SO101_UNITS:
             raise UsageError(
                 f"--processor.inverse_kinematics moves the hand of an SO-100 or SO-101 in "
@@ -176,12 +172,7 @@ class RobotOnlineEnv:
         return self._features(observed)
 
     def step(self, action: Array) -> EnvStep:
-        """Send one action, wait for the period's end, and observe.
-
-        Raises:
-            ConnectionLost: a stop signal came.
-            RobotError: a device failed, or the emergency key was pressed.
-        """
+        """Send one action, wait for the period's end, and observe."""
         robot = self.session.robot
         self._check_running()
         sent = robot.send_action(self._driver.targets(action))

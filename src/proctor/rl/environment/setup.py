@@ -43,11 +43,7 @@ _ROBOT_EPISODE_S = 20.0
 
 
 def environment_interface(config: OnlineTrainConfig) -> Interface:
-    """Return the observations and actions of the environment. Opens no simulator and no device.
-
-    Raises:
-        UsageError: the environment does not exist, or has more than one task.
-    """
+    """Return the observations and actions of the environment. Opens no simulator and no device."""
     if config.env is not None:
         benchmark, task = _benchmark(config)
         interface = interface_of(benchmark, config.env)
@@ -62,12 +58,7 @@ def environment_interface(config: OnlineTrainConfig) -> Interface:
 
 
 def make_environment(config: OnlineTrainConfig, keys: Sequence[str]) -> ProcessedEnv:
-    """Make the environment, which observes ``keys``; a robot is connected.
-
-    Raises:
-        UsageError: the settings do not fit the environment.
-        RobotError: a device does not answer.
-    """
+    """Make the environment, which observes ``keys``; a robot is connected."""
     if config.env is not None:
         benchmark, task = _benchmark(config)
         judge = _load_judge(config)
@@ -102,11 +93,7 @@ class _ClassifierJudge:
 
 
 def _load_judge(config: OnlineTrainConfig) -> _ClassifierJudge | None:
-    """Return the reward classifier of the settings.
-
-    Raises:
-        UsageError: it cannot be read, or has more classes than success and failure.
-    """
+    """Return the reward classifier of the settings."""
     path = config.processor.reward_classifier.pretrained_path
     if path is None:
         return None
@@ -133,11 +120,7 @@ def _robot_env(
 
 
 def make_intervention(config: OnlineTrainConfig, processed: ProcessedEnv) -> Intervention:
-    """Make the source of interventions in an environment; its devices are connected.
-
-    Raises:
-        UsageError: it cannot drive the environment.
-    """
+    """Make the source of interventions in an environment; its devices are connected."""
     source, env = config.intervention.source, processed.inner
     if source is InterventionSource.OFF:
         return NoIntervention()

@@ -80,9 +80,6 @@ def read_sac(sac: Sac, checkpoint: Path) -> TrainingStep:
 
     The policy in pretrained_model/ is not read here. LeRobot's files hold no random generator for
     the updates, so the generator stays as it is.
-
-    Raises:
-        UsageError: a file is missing or damaged, or belongs to another network.
     """
     file = checkpoint / ALGORITHM / WEIGHTS_FILE
     found = read_tensors(file)

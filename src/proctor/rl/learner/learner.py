@@ -236,11 +236,7 @@ class Learner:
         self.endpoint.publish(self.published)
 
     def check_weights(self) -> None:
-        """Check that all weights are finite, before anything keeps them.
-
-        Raises:
-            TrainingError: they are not.
-        """
+        """Check that all weights are finite, before anything keeps them."""
         state = self.algorithm.state().values()
         if not all(bool(tensor.isfinite().all()) for tensor in state):
             raise self._diverged("a weight")

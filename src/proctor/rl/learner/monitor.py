@@ -204,11 +204,7 @@ class OnlineMonitor:
         self._prune_checkpoints()
 
     def _prune_checkpoints(self) -> None:
-        """Remove old checkpoints, and link ``best`` to the best remaining one.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Remove old checkpoints, and link ``best`` to the best remaining one."""
         try:
             self._checkpoints.remove_superseded()
             if self._config.keep_last is not None:

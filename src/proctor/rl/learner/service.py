@@ -93,12 +93,7 @@ class LearnerService:
         port: int = protocol.DEFAULT_PORT,
         limits: ServiceLimits | None = None,
     ) -> None:
-        """Start to listen on ``port``; 0 means any free port.
-
-        Raises:
-            UsageError: the address is not loopback and there is no key, the port is in use, or the
-                TLS files are invalid.
-        """
+        """Start to listen on ``port``; 0 means any free port."""
         if server.host not in LOOPBACK and server.api_key is None:
             raise UsageError(
                 f"a learner on {server.host} needs an API key, since it accepts transitions from "
@@ -332,11 +327,7 @@ class LearnerService:
 
 
 def _actor_of(context: Any) -> tuple[str | None, int | None]:
-    """Return a Proctor actor's name and its first number; None for LeRobot's actors.
-
-    Raises:
-        ProtocolError: the metadata are invalid.
-    """
+    """Return a Proctor actor's name and its first number; None for LeRobot's actors."""
     metadata = dict(context.invocation_metadata() or ())
     name, first = (metadata.get(key) for key in (protocol.ACTOR_HEADER, protocol.FIRST_HEADER))
     if name is not None and not 0 < len(name) <= protocol.MAX_NAME:
@@ -360,11 +351,7 @@ class _EncodedWeights:
         self._count = 0
 
     def after(self, count: int, *, for_lerobot: bool) -> tuple[bytes | None, int]:
-        """Return the newest payload and its count, or None if ``count`` is still the newest.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Return the newest payload and its count, or None if ``count`` is still the newest."""
         weights, newest = self._endpoint.weights_after(count, _POLL_S)
         if weights is None:
             return None, newest

@@ -82,9 +82,6 @@ def run_online_session(
         given: the settings as given, which ``train.json`` records.
         resumed: the checkpoint to continue from; None: there is none yet.
         observer: receives the events of the session.
-
-    Raises:
-        ProctorError: in one line, with what to change.
     """
     folder = TrainingFolder(config.output_dir or _default_folder(config))
     require_utf8(folder.path)

@@ -45,11 +45,7 @@ def write_learner(learner: Learner, checkpoint: Path) -> None:
 def read_learner(
     checkpoint: Path, algorithm: Algorithm
 ) -> tuple[LearnerCounters, ActorWeights | None]:
-    """Restore ``algorithm`` from a checkpoint; return the counters and the published weights.
-
-    Raises:
-        UsageError: the files are damaged.
-    """
+    """Restore ``algorithm`` from a checkpoint; return the counters and the published weights."""
     folder = checkpoint / STATE
     try:
         counters = msgspec.json.decode(read_regular_file(folder / _COUNTERS), type=LearnerCounters)

@@ -82,11 +82,7 @@ class GrpcLearnerLink:
         say: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Connect to the learner; ``say`` gets a line when the actor waits for it.
-
-        Raises:
-            UsageError: the learner does not answer, or refuses the key; or the folder is in use.
-        """
+        """Connect to the learner; ``say`` gets a line when the actor waits for it."""
         self._settings = settings or LinkSettings()
         name = self._settings.actor or f"{socket.gethostname()[:32]}-{secrets.token_hex(4)}"
         self._folder = None
@@ -130,11 +126,7 @@ class GrpcLearnerLink:
             return sum(batch.count for batch in self._batches)
 
     def begin(self, *, replay: bool) -> ActorPosition:
-        """Return what the learner has stored of this actor; the actor continues there.
-
-        Raises:
-            ConnectionLost: the learner is lost, or did not store the pending transitions in time.
-        """
+        """Return what the learner has stored of this actor; the actor continues there."""
         if replay:
             deadline = time.monotonic() + self._settings.give_up_s
             while not self.wait_acknowledged(_POLL_S):
@@ -147,31 +139,19 @@ class GrpcLearnerLink:
         return self._position
 
     def send(self, transitions: Sequence[Transition]) -> None:
-        """Queue transitions; wait while the queue is full.
-
-        Raises:
-            ProctorError: the learner is lost for too long, or refuses the transitions.
-        """
+        """Queue transitions; wait while the queue is full."""
         for start in range(0, len(transitions), _MAX_BATCH):
             self._queue(transitions[start : start + _MAX_BATCH])
 
     def wait_acknowledged(self, timeout_s: float) -> bool:
-        """Wait until the learner has answered all transitions; return False at the timeout.
-
-        Raises:
-            ProctorError: the learner is lost for too long, or refuses the transitions.
-        """
+        """Wait until the learner has answered all transitions; return False at the timeout."""
         with self._state:
             self._state.wait_for(lambda: not self._batches or self._failure, timeout_s)
             self._raise_failure()
             return not self._batches
 
     def newest_weights(self) -> ActorWeights | None:
-        """Return the newest weights, or None if they were returned before.
-
-        Raises:
-            ProctorError: the learner is lost for too long, or refuses the transitions.
-        """
+        """Return the newest weights, or None if they were returned before."""
         with self._state:
             self._raise_failure()
             weights, self._weights = self._weights, None
@@ -202,11 +182,7 @@ class GrpcLearnerLink:
             self._state.notify_all()
 
     def close(self) -> None:
-        """Send what is queued, for a few seconds, and close the channel.
-
-        Raises:
-            ConnectionLost: transitions are not acknowledged, and there is no folder for them.
-        """
+        """Send what is queued, for a few seconds, and close the channel."""
         with self._state:
             self._state.wait_for(
                 lambda: not (self._batches or self._interactions) or self._failure,
@@ -243,11 +219,7 @@ class GrpcLearnerLink:
             raise self._failure
 
     def _connect(self) -> ActorPosition:
-        """Ask the learner for the actor's position, until it answers.
-
-        Raises:
-            UsageError: the learner does not answer in time, or refuses the call.
-        """
+        """Ask the learner for the actor's position, until it answers."""
         deadline, wait_s = time.monotonic() + self._settings.connect_s, _FIRST_WAIT_S
         while True:
             try:
@@ -308,12 +280,7 @@ class GrpcLearnerLink:
                 self._state.notify_all()
 
     def _keep_trying(self, method: str, payload: bytes, first: int | None) -> None:
-        """Call until the learner answers.
-
-        Raises:
-            ConnectionLost: the learner was away for too long.
-            ProtocolError: the learner refuses the call.
-        """
+        """Call until the learner answers."""
         lost_at, wait_s, told = None, _FIRST_WAIT_S, False
         while True:
             try:

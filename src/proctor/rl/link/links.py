@@ -111,11 +111,7 @@ class LearnerLink(Protocol):
         """Send where an episode starts, before its transitions (``DemonstrationStart``)."""
 
     def close(self) -> None:
-        """Close the link. Transitions that are not acknowledged stay in the link's folder, if any.
-
-        Raises:
-            ConnectionLost: some are not acknowledged, and the link has no folder.
-        """
+        """Close the link. Transitions that are not acknowledged stay in the link's folder, if any."""
 
 
 class LearnerEndpoint:
@@ -144,9 +140,6 @@ class LearnerEndpoint:
         """Queue an actor's transitions, numbered from ``first``; return False if there is no room.
 
         Known numbers are dropped. One batch that exceeds the limit alone waits for an empty queue.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
         """
         size = sum(_nbytes(transition) for transition in transitions)
 
@@ -196,11 +189,7 @@ class LearnerEndpoint:
             return self._positions.get(actor, ActorPosition())
 
     def wait_stored(self, actor: str, number: int, timeout_s: float) -> bool:
-        """Wait until an actor's transitions up to ``number`` are stored; False at the timeout.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Wait until an actor's transitions up to ``number`` are stored; False at the timeout."""
 
         def stored() -> bool:
             return self._positions.get(actor, ActorPosition()).stored >= number
@@ -243,11 +232,7 @@ class LearnerEndpoint:
             self._changed.notify_all()
 
     def weights_after(self, count: int, timeout_s: float) -> tuple[ActorWeights | None, int]:
-        """Return the newest weights and their count, or None if ``count`` is still the newest.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Return the newest weights and their count, or None if ``count`` is still the newest."""
         with self._changed:
             self._changed.wait_for(lambda: self._weights_count > count or self._closed, timeout_s)
             self._check_open()
@@ -279,30 +264,18 @@ class InProcessLink:
         return position
 
     def send(self, transitions: Sequence[Transition]) -> None:
-        """Queue transitions for the learner; wait while its queue is full.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Queue transitions for the learner; wait while its queue is full."""
         first = self._sent + 1
         self._sent += len(transitions)
         while not self._endpoint.receive(self._actor, first, transitions, timeout_s=1.0):
             pass  # raises when the learner stops
 
     def wait_acknowledged(self, timeout_s: float) -> bool:
-        """Wait until the learner has stored all sent transitions; return False at the timeout.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Wait until the learner has stored all sent transitions; return False at the timeout."""
         return self._endpoint.wait_stored(self._actor, self._sent, timeout_s)
 
     def newest_weights(self) -> ActorWeights | None:
-        """Return the newest weights, or None if they were returned before.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Return the newest weights, or None if they were returned before."""
         weights, self._weights_count = self._endpoint.weights_after(self._weights_count, 0.0)
         return weights
 
@@ -319,11 +292,7 @@ class InProcessLink:
 
 
 def wait_for_weights(link: LearnerLink, timeout_s: float) -> ActorWeights:
-    """Wait for the learner's first weights.
-
-    Raises:
-        ConnectionLost: none came in time.
-    """
+    """Wait for the learner's first weights."""
     deadline = time.monotonic() + timeout_s
     while True:
         weights = link.newest_weights()

@@ -46,11 +46,7 @@ class TransitionSpec:
     action_size: int
 
     def check(self, transition: Transition) -> None:
-        """Check the keys and shapes of a transition.
-
-        Raises:
-            ProtocolError: they are others than the learner's.
-        """
+        """Check the keys and shapes of a transition."""
         for observation in (transition.observation, transition.next_observation):
             shapes = {key: array.shape for key, array in observation.items()}
             if shapes != dict(self.observation):
@@ -116,11 +112,7 @@ def _info_array(name: str, value: float) -> Array:
 
 
 def decode_transitions(payload: bytes) -> list[Transition]:
-    """Decode transitions.
-
-    Raises:
-        ProtocolError: the payload is invalid, or its arrays are much larger than it.
-    """
+    """Decode transitions."""
     tree = load_archive(payload)
     rows = tree if isinstance(tree, list) else []
     if not rows or not all(isinstance(row, dict) for row in rows):
@@ -205,11 +197,7 @@ def encode_weights(weights: ActorWeights, *, for_lerobot: bool) -> bytes:
 
 
 def decode_weights(payload: bytes) -> ActorWeights:
-    """Decode weights. The arrays are views of ``payload``.
-
-    Raises:
-        ProtocolError: the payload is not a dictionary of modules with tensors.
-    """
+    """Decode weights. The arrays are views of ``payload``."""
     tree = load_archive(payload)
     own = tree.pop(_OWN, None) if isinstance(tree, dict) else None
     about = own if isinstance(own, dict) else {}
@@ -250,11 +238,7 @@ def encode_start(start: str) -> bytes:
 
 
 def decode_interaction(payload: bytes) -> InteractionMessage | str:
-    """Decode an episode's summary, or its start (``encode_start``).
-
-    Raises:
-        ProtocolError: the payload is not a dictionary of finite numbers with LeRobot's names.
-    """
+    """Decode an episode's summary, or its start (``encode_start``)."""
     tree = load(payload)
     if isinstance(tree, dict) and isinstance(start := tree.get(_START), str):
         return start[:_MAX_START]

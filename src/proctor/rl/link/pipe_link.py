@@ -61,11 +61,7 @@ class PipeLink:
         self._connection.close()
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the learner's end.
-
-        Raises:
-            ConnectionLost: the learner has stopped.
-        """
+        """Call a method of the learner's end."""
         try:
             self._connection.send((method, arguments))
             result, stopped = self._connection.recv()

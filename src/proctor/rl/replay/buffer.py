@@ -79,12 +79,7 @@ class ReplayBuffer:
         return max(0, size - 1)
 
     def add(self, transition: Transition) -> None:
-        """Store a transition; a full ring overwrites the oldest one.
-
-        Raises:
-            ProtocolError: its keys or shapes differ from the first transition's.
-            RunFolderError: the disk is full.
-        """
+        """Store a transition; a full ring overwrites the oldest one."""
         settings = self.settings
         if self.schema is None:
             self.use_schema(TransitionSchema.of(transition, settings.keys, settings.image_dtype))
@@ -103,11 +98,7 @@ class ReplayBuffer:
         self.total += 1
 
     def draw(self, n: int, generator: torch.Generator) -> SampleDraws:
-        """Draw the random numbers of a sample of ``min(n, len(self))`` transitions.
-
-        Raises:
-            UsageError: there is nothing to sample.
-        """
+        """Draw the random numbers of a sample of ``min(n, len(self))`` transitions."""
         available = self.n_sampleable
         if available < 1 or self.schema is None:
             raise UsageError(
@@ -121,11 +112,7 @@ class ReplayBuffer:
         return SampleDraws(rows, Shifts.draw(2 * n * len(self.schema.images), generator))
 
     def sample(self, n: int, generator: torch.Generator) -> TransitionBatch:
-        """Return a random batch, drawn with replacement.
-
-        Raises:
-            UsageError: there is nothing to sample.
-        """
+        """Return a random batch, drawn with replacement."""
         return self.gather(self.draw(n, generator))
 
     def gather(self, draws: SampleDraws) -> TransitionBatch:

@@ -49,10 +49,6 @@ def fill_from_dataset(
 
     A frame is done where ``next.done`` says so, or at the end of its episode. The next observation
     of a done frame is its own observation. Columns ``complementary_info.*`` are kept.
-
-    Raises:
-        UsageError: the buffer is too small, or the dataset lacks a column.
-        DatasetError: a file is missing or damaged.
     """
     n, capacity = len(dataset), buffer.settings.capacity
     if n > capacity:
@@ -70,12 +66,7 @@ def fill_from_dataset(
 def dataset_transitions(
     dataset: Dataset, keys: Sequence[str] | None = None
 ) -> Iterator[Transition]:
-    """Yield the frames of a dataset as transitions.
-
-    Raises:
-        UsageError: the dataset lacks a column.
-        DatasetError: a file is missing or damaged.
-    """
+    """Yield the frames of a dataset as transitions."""
     columns = _Columns.of(dataset, keys)
     for first, last in dataset.spans.tolist():
         after: Transition | None = None
@@ -203,9 +194,6 @@ def write_dataset(
 
     An episode ends where a step is done or truncated. A dataset in ``root`` is replaced in one
     step when the new one is complete.
-
-    Raises:
-        UsageError: the buffer is empty, or the disk is full.
     """
     schema = buffer.schema
     if schema is None or not len(buffer):

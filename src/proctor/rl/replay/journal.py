@@ -74,11 +74,7 @@ class Journal:
     def __init__(
         self, folder: Path, what: JournalFormat | None = None, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        """Open the journal in ``folder``, or begin one.
-
-        Raises:
-            RunFolderError: acknowledged records are damaged, or the folder cannot be written.
-        """
+        """Open the journal in ``folder``, or begin one."""
         self.folder, self._format = folder, what or JournalFormat()
         self._segment_bytes = segment_bytes
         self.schema: TransitionSchema | None = None
@@ -103,11 +99,7 @@ class Journal:
         return self._firsts[0] if self._firsts else self._length
 
     def append(self, received: ReceivedTransition) -> None:
-        """Add a transition; it is on disk after the next ``sync``.
-
-        Raises:
-            ProtocolError: its keys or shapes differ from the first transition's.
-        """
+        """Add a transition; it is on disk after the next ``sync``."""
         schema = self.schema
         if schema is None:
             what = self._format
@@ -124,11 +116,7 @@ class Journal:
         self._count(received)
 
     def sync(self) -> None:
-        """Write the appended records, and wait until they are on disk.
-
-        Raises:
-            WriteFailed: the disk did not accept them.
-        """
+        """Write the appended records, and wait until they are on disk."""
         segment = self._open
         if segment is None or not self._waiting:
             return
@@ -142,11 +130,7 @@ class Journal:
         self._waiting.clear()
 
     def read(self, first: int, last: int) -> Iterator[ReceivedTransition]:
-        """Yield the records ``first`` to ``last`` (exclusive) of those on disk.
-
-        Raises:
-            RunFolderError: some were dropped, or are damaged.
-        """
+        """Yield the records ``first`` to ``last`` (exclusive) of those on disk."""
         if first < last and not self.first <= first <= last <= self._length:
             raise RunFolderError(
                 f"{self.folder} has the transitions {self.first} to {self._length - 1}, not "
@@ -172,11 +156,7 @@ class Journal:
             del self._firsts[0]
 
     def truncate(self, length: int) -> None:
-        """Remove all records after the first ``length``.
-
-        Raises:
-            RunFolderError: earlier records were dropped already, or the disk fails.
-        """
+        """Remove all records after the first ``length``."""
         self.sync()
         if length >= self._length:
             return
@@ -267,11 +247,7 @@ class Journal:
 
     @staticmethod
     def _first_of(path: Path) -> int:
-        """Return the first record of a segment.
-
-        Raises:
-            RunFolderError: the file is none.
-        """
+        """Return the first record of a segment."""
         if _NAME.fullmatch(path.name) is None:
             raise RunFolderError(
                 f"{path} is not a file of this journal; move it elsewhere", code="rl.journal-stray"

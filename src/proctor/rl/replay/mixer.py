@@ -36,11 +36,7 @@ class OnlineOfflineMixer:
         return n_online, self.batch_size - n_online
 
     def sample(self, generator: torch.Generator) -> TransitionBatch:
-        """Return a batch, online rows first.
-
-        Raises:
-            UsageError: a buffer has too few transitions.
-        """
+        """Return a batch, online rows first."""
         n_online, n_offline = self.sizes
         online = _marked(self.online.sample(n_online, generator), 0.0)
         if self.offline is None or not n_offline:

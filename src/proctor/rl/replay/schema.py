@@ -67,11 +67,7 @@ class TransitionSchema:
     def of(
         cls, transition: Transition, keys: Sequence[str] | None, image_dtype: str
     ) -> TransitionSchema:
-        """Return the schema of a transition, with the observation ``keys`` (None: all).
-
-        Raises:
-            ProtocolError: the transition lacks a key.
-        """
+        """Return the schema of a transition, with the observation ``keys`` (None: all)."""
         observation = transition.observation
         names = list(observation) if keys is None else list(keys)
         for key in names:
@@ -111,11 +107,7 @@ class TransitionSchema:
         return sum(prod(shape) * each for shape in self.images.values())
 
     def pack(self, transition: Transition) -> PackedTransition:
-        """Return the row and images of a transition.
-
-        Raises:
-            ProtocolError: a key is missing or has another shape than in the first transition.
-        """
+        """Return the row and images of a transition."""
         now = self._pack_observation(transition.observation)
         after = self._pack_observation(transition.next_observation)
         action = _checked("action", transition.action, self.action)

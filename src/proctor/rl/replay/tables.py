@@ -55,11 +55,7 @@ class MappedTable(Table):
         self.rows = torch.from_numpy(mapped)
 
     def write(self, row: int, value: np.ndarray) -> None:
-        """Store ``value`` in a row.
-
-        Raises:
-            RunFolderError: the disk is full.
-        """
+        """Store ``value`` in a row."""
         end = (row + 1) * self._row_bytes
         if end > self._reserved:
             self._reserve(end)

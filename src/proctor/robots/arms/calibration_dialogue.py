@@ -49,11 +49,7 @@ class CalibrationPlan:
 def measure_calibration(
     bus: MotorBus, plan: CalibrationPlan, operator: Operator, clock: Clock
 ) -> dict[str, MotorCalibration]:
-    """Ask the person to move the arm and return the new calibration; write nothing.
-
-    Raises:
-        RobotError: a joint did not move, or moved by more than one turn.
-    """
+    """Ask the person to move the arm and return the new calibration; write nothing."""
     encoders = _Encoders(bus, plan, bus.read_calibration())
     operator.ask(
         f"{plan.device}: put every joint half-way between its end stops, then press Enter: "

@@ -144,11 +144,7 @@ class SerialFollower(SerialArm, Robot):
         return sent
 
     def _check_torque(self) -> None:
-        """Ask the motors once a second whether they still hold: a dip of the power releases them.
-
-        Raises:
-            RobotError: naming the motors whose torque is off.
-        """
+        """Ask the motors once a second whether they still hold: a dip of the power releases them."""
         now = self.clock.now()
         if self._torque_checked_at is None:  # torque has just been switched on
             self._torque_checked_at = now
@@ -186,11 +182,7 @@ class SerialFollower(SerialArm, Robot):
 
 
 def _limit_settings(config: FollowerConfig, channels: list[str]) -> LimitSettings:
-    """Return the checked limits of a config.
-
-    Raises:
-        UsageError: naming the flag.
-    """
+    """Return the checked limits of a config."""
     single: dict[str, PerChannel] = {
         "start_speed": config.start_speed,
         "start_max_distance": config.start_max_distance,

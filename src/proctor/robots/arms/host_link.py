@@ -43,11 +43,7 @@ class HostLink:
     """Open connections to a host."""
 
     def __init__(self, address: HostAddress, limits: MessageLimits, within_s: float) -> None:
-        """Connect; a host that does not listen yet is tried again.
-
-        Raises:
-            DeviceNotConnected: the host cannot be reached in time, or refuses this client.
-        """
+        """Connect; a host that does not listen yet is tried again."""
         self._address, self._until = address, time.monotonic() + within_s
         self._actions = self._connect(address.action_port, "PUSH", _NO_MESSAGES)
         try:
@@ -77,11 +73,7 @@ class HostLink:
                 time.sleep(_RETRY_S)
 
     def receive(self, wait_s: float) -> list[bytes] | None:
-        """Return the newest message; wait for one if none has arrived.
-
-        Raises:
-            DeviceNotConnected: the host closed the connection or broke the protocol.
-        """
+        """Return the newest message; wait for one if none has arrived."""
         until = time.monotonic() + wait_s
         newest = None
         try:
@@ -96,11 +88,7 @@ class HostLink:
             raise self._lost(error) from None
 
     def send(self, message: bytes) -> bool:
-        """Send an action; leave it out and return False while too many wait for the network.
-
-        Raises:
-            DeviceNotConnected: the host closed the connection.
-        """
+        """Send an action; leave it out and return False while too many wait for the network."""
         try:
             for _ in self._actions.messages(CycleLimits(messages=16, seconds=0.001)):
                 pass  # heartbeats, and whether the host is gone

@@ -220,11 +220,7 @@ class LekiwiClient(Robot):
             )
 
     def _decode(self, parts: list[bytes]) -> _Message:
-        """Return a message of the host.
-
-        Raises:
-            ProtocolError: it is invalid.
-        """
+        """Return a message of the host."""
         header = decode_json(parts[0], _MOST_HEADER_BYTES)
         names = header.get("_cams", []) if isinstance(header, dict) else None
         if not isinstance(names, list) or len(names) != len(parts) - 1:
@@ -244,11 +240,7 @@ class LekiwiClient(Robot):
         return _Message(numbers, images, self.clock.now(), number)
 
     def newest(self, max_age_s: float) -> _Message:
-        """Return the newest message.
-
-        Raises:
-            DeviceNotConnected: it is older than ``max_age_s``.
-        """
+        """Return the newest message."""
         if self._message is None or not self.is_connected:
             raise DeviceNotConnected(f"{self.name} is not connected")
         age = self._age(self._message)
@@ -289,11 +281,7 @@ class LekiwiClient(Robot):
         return {name: value for name, value in state.items() if name not in BASE}
 
     def _push(self, targets: Action) -> None:
-        """Send targets without waiting; the host takes the newest of those that wait.
-
-        Raises:
-            DeviceNotConnected: the host is gone, or takes none.
-        """
+        """Send targets without waiting; the host takes the newest of those that wait."""
         assert self._link is not None
         if not self._link.send(json.dumps(targets).encode()):
             raise DeviceNotConnected("the host takes no actions", code="robot.host-silent")
@@ -327,11 +315,7 @@ class LekiwiClient(Robot):
 
 
 def _shape(name: str, fields: Any) -> ImageShape:
-    """Return the configured shape of a camera's images.
-
-    Raises:
-        UsageError: width or height is missing or invalid.
-    """
+    """Return the configured shape of a camera's images."""
     height, width = (
         fields.get(key) if isinstance(fields, dict) else None for key in ("height", "width")
     )

@@ -188,11 +188,7 @@ class SerialArm(Device):
     def _read(
         self, register: str, motors: Sequence[str] | None = None, retries: int = 0
     ) -> dict[str, float]:
-        """Read a register of several motors and check their alerts.
-
-        Raises:
-            RobotError: a motor has an alert that is more than a warning, or the guard is gone.
-        """
+        """Read a register of several motors and check their alerts."""
         self._check_guard()
         values = self.bus.sync_read(register, motors, retries=retries, raise_alerts=False)
         if self.bus.alerts:
@@ -237,11 +233,7 @@ class SerialArm(Device):
         return {name: asdict(values) for name, values in self.bus.calibration.items()}
 
     def _settle_calibration(self, operator: Operator | None) -> None:
-        """Load the calibration and make the motors hold it.
-
-        Raises:
-            RobotError: they do not, and there is no operator to decide.
-        """
+        """Load the calibration and make the motors hold it."""
         if is_simulated(self.port):
             self._settle_simulated()
             return
@@ -270,11 +262,7 @@ class SerialArm(Device):
             self._write_calibration(self.bus.calibration)
 
     def _load(self) -> dict[str, MotorCalibration]:
-        """Return the calibration of the file; empty if there is no file.
-
-        Raises:
-            UsageError: it is invalid, or is of other motors.
-        """
+        """Return the calibration of the file; empty if there is no file."""
         if not self.calibration_file.exists():
             return {}
         found = load_calibration(self.calibration_file)

@@ -38,11 +38,7 @@ INVALID_FILE = "robot.calibration-invalid"
 
 
 def load_calibration(path: Path) -> dict[str, MotorCalibration]:
-    """Read a calibration file.
-
-    Raises:
-        UsageError: the file cannot be read or is not a calibration.
-    """
+    """Read a calibration file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -57,11 +53,7 @@ def load_calibration(path: Path) -> dict[str, MotorCalibration]:
 
 
 def save_calibration(path: Path, calibration: Calibration) -> None:
-    """Write a calibration file; readers see the whole old file or the whole new one.
-
-    Raises:
-        WriteFailed: the disk does not take the file; the old one is unchanged.
-    """
+    """Write a calibration file; readers see the whole old file or the whole new one."""
     content = {name: asdict(entry) for name, entry in calibration.items()}
     try:
         atomic_write(path, json.dumps(content, indent=4).encode())

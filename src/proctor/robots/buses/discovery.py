@@ -43,11 +43,7 @@ class FoundMotor:
 
 
 def list_ports(by_id: Path = BY_ID) -> list[PortInfo]:
-    """List the serial ports of this machine.
-
-    Raises:
-        MissingExtra: pyserial is not installed.
-    """
+    """List the serial ports of this machine."""
     try:
         tools: Any = importlib.import_module("serial.tools.list_ports")
     except ImportError:
@@ -65,12 +61,7 @@ def list_ports(by_id: Path = BY_ID) -> list[PortInfo]:
 
 
 def find_motors(port: str, opener: PortOpener = open_port) -> list[FoundMotor]:
-    """List the motors that answer on a port, of both protocols and at every baud rate.
-
-    Raises:
-        DeviceNotConnected: the port cannot be opened.
-        BusError: motors with the same id disturb each other.
-    """
+    """List the motors that answer on a port, of both protocols and at every baud rate."""
     found: dict[tuple[int, int], FoundMotor] = {}
     for protocol in BusProtocol:
         for baudrate, motors in scan_port(port, protocol, opener).items():

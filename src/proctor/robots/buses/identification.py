@@ -53,11 +53,7 @@ def identify(
 
 
 def check_motors(bus: RegisterBus) -> None:
-    """Check that every motor of a bus answers, is of its model and has the common firmware.
-
-    Raises:
-        BusError: a motor is missing, has an alert, or is of another model or firmware.
-    """
+    """Check that every motor of a bus answers, is of its model and has the common firmware."""
     found = {
         name: identify(bus.line, bus.protocol, motor.id, HANDSHAKE_RETRIES)
         for name, motor in bus.motors.items()

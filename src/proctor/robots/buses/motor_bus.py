@@ -24,12 +24,7 @@ class MotorBus(RegisterBus):
     """Motors on one serial port."""
 
     def connect(self, *, handshake: bool = True) -> None:
-        """Open the port and check every motor's model and firmware.
-
-        Raises:
-            DeviceNotConnected: the port cannot be opened.
-            BusError: a motor is missing, has an alert, or is of another model or firmware.
-        """
+        """Open the port and check every motor's model and firmware."""
         self.open()
         if handshake:
             try:
@@ -43,11 +38,7 @@ class MotorBus(RegisterBus):
         identification.check_motors(self)
 
     def disconnect(self, *, disable_torque: bool = True) -> None:
-        """Switch torque off on every motor that answers, and close the port in any case.
-
-        Raises:
-            BusError: some motors did not confirm; the text names them.
-        """
+        """Switch torque off on every motor that answers, and close the port in any case."""
         if self._line is None:
             return
         try:
@@ -73,9 +64,6 @@ class MotorBus(RegisterBus):
 
         Returns:
             Whether something was written; False if the motor is set up already.
-
-        Raises:
-            BusError: no motor or several motors answer, or it is of another model.
         """
         return motor_setup.set_up_motor(self, motor)
 
@@ -88,10 +76,6 @@ class MotorBus(RegisterBus):
 
         One packet to all motors comes first, so a motor that cannot answer is switched off too.
         Then each motor gets its own request, with retries.
-
-        Raises:
-            BusError: some motors did not confirm; the text names them.
-            DeviceNotConnected: the port is gone.
         """
         names = list(self.motors) if motors is None else list(motors)
         if len(names) > 1:
@@ -194,9 +178,6 @@ class MotorBus(RegisterBus):
 
         The EEPROM is unlocked for the write and locked after it. If anything fails, the old values
         are written back as far as the motors answer, and ``calibration`` is unchanged.
-
-        Raises:
-            BusError: a motor does not answer or did not keep a value.
         """
         old = self.read_calibration()
         names = [name for name in self.motors if name in calibration]

@@ -27,11 +27,7 @@ _FACTORY_BAUDRATE = {BusProtocol.DYNAMIXEL: 57_600}
 
 
 def broadcast_ping(line: SerialLine, protocol: BusProtocol) -> dict[int, int]:
-    """Return the model number of every motor that answers, by id.
-
-    Raises:
-        BusError: two motors have the same id, so their replies collide.
-    """
+    """Return the model number of every motor that answers, by id."""
     size = 14 if protocol is BusProtocol.DYNAMIXEL else 6
     ids = HIGHEST_ID
     window_s = ids * (size * 10 / line.port.baudrate + _SECONDS_PER_ID) + _USB_LATENCY_S
@@ -57,11 +53,7 @@ def broadcast_ping(line: SerialLine, protocol: BusProtocol) -> dict[int, int]:
 def scan_port(
     port: str, protocol: BusProtocol, opener: PortOpener = open_port
 ) -> dict[int, dict[int, int]]:
-    """Return the motors on a port: baud rate -> {id: model number}, without empty entries.
-
-    Raises:
-        DeviceNotConnected: the port cannot be opened.
-    """
+    """Return the motors on a port: baud rate -> {id: model number}, without empty entries."""
     codes = DYNAMIXEL_BAUD_CODES if protocol is BusProtocol.DYNAMIXEL else FEETECH_BAUD_CODES
     opened = opener(port, next(iter(codes)))
     try:
@@ -82,9 +74,6 @@ def set_up_motor(bus: RegisterBus, name: str) -> bool:
 
     Returns:
         Whether something was written.
-
-    Raises:
-        BusError: no motor or several motors answer, or it is of another model.
     """
     motor = bus.motors[name]
     try:

@@ -17,11 +17,7 @@ class PositionScale:
     """Converts the positions of one calibrated motor."""
 
     def __init__(self, name: str, motor: Motor, calibration: MotorCalibration) -> None:
-        """Prepare the conversion.
-
-        Raises:
-            UsageError: the calibrated range is empty.
-        """
+        """Prepare the conversion."""
         self._low, self._high = calibration.range_min, calibration.range_max
         if self._low == self._high:
             raise UsageError(

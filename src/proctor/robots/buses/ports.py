@@ -71,12 +71,7 @@ def register_port_opener(prefix: str, opener: PortOpener) -> None:
 
 
 def open_port(name: str, baudrate: int = DEFAULT_BAUDRATE) -> SerialPort:
-    """Open a serial port.
-
-    Raises:
-        DeviceNotConnected: there is no such port, or it cannot be opened.
-        MissingExtra: pyserial is not installed.
-    """
+    """Open a serial port."""
     prefix = name.partition(":")[0]
     if prefix in _LAZY_OPENERS and prefix not in _openers:
         importlib.import_module(_LAZY_OPENERS[prefix])

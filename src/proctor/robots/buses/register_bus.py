@@ -59,11 +59,7 @@ class RegisterBus:
         baudrate: int = DEFAULT_BAUDRATE,
         opener: PortOpener = open_port,
     ) -> None:
-        """Describe a bus; ``connect`` opens it.
-
-        Raises:
-            UsageError: two motors have one id, or the motors have different protocols.
-        """
+        """Describe a bus; ``connect`` opens it."""
         self.port = port
         self.motors = dict(motors)
         self.baudrate = baudrate
@@ -86,11 +82,7 @@ class RegisterBus:
 
     @property
     def line(self) -> SerialLine:
-        """The open line.
-
-        Raises:
-            DeviceNotConnected: the bus is not connected.
-        """
+        """The open line."""
         if self._line is None:
             raise DeviceNotConnected(f"the motor bus on port {self.port!r} is not connected")
         return self._line
@@ -112,11 +104,7 @@ class RegisterBus:
             line.port.close()
 
     def read(self, register: str, motor: str, *, normalize: bool = True, retries: int = 0) -> float:
-        """Return one register of one motor; positions in the motor's unit unless not normalised.
-
-        Raises:
-            BusError: the motor does not answer, refuses, or has an alert.
-        """
+        """Return one register of one motor; positions in the motor's unit unless not normalised."""
         entry = self._motor(motor).model.register(register)
         request = self.codec.read(self._motor(motor).id, entry.address, entry.size)
         reply = self._ask(request, motor, f"read {register}", retries)
@@ -132,12 +120,7 @@ class RegisterBus:
         normalize: bool = True,
         retries: int = 0,
     ) -> None:
-        """Write one register of one motor and wait for its confirmation.
-
-        Raises:
-            BusError: the motor does not answer, refuses, or has an alert.
-            UsageError: the register cannot hold the value.
-        """
+        """Write one register of one motor and wait for its confirmation."""
         reply = self.write_despite_alerts(register, motor, value, normalize, retries)
         self._check(motor, reply, f"write {register}")
 
@@ -159,12 +142,7 @@ class RegisterBus:
         retries: int = 0,
         raise_alerts: bool = True,
     ) -> dict[str, float]:
-        """Return one register of several motors, in the order asked for (default: all).
-
-        Raises:
-            BusError: a motor does not answer; or one has an alert and ``raise_alerts`` is set. The
-                text names the motor.
-        """
+        """Return one register of several motors, in the order asked for (default: all)."""
         if motors is not None and not motors:
             return {}
         key = (register, None if motors is None else tuple(motors), normalize)

@@ -45,11 +45,7 @@ class Register:
     """Index of the sign bit of a SIGN_MAGNITUDE register."""
 
     def encode(self, value: int) -> int:
-        """Return the unsigned number that stores ``value``.
-
-        Raises:
-            UsageError: the register cannot hold the value.
-        """
+        """Return the unsigned number that stores ``value``."""
         if self.encoding is SignEncoding.SIGN_MAGNITUDE:
             return encode_sign_magnitude(value, self.sign_bit, self.name)
         if self.encoding is SignEncoding.TWOS_COMPLEMENT:
@@ -338,11 +334,7 @@ class MotorModel:
         return FEETECH_BAUD_CODES
 
     def register(self, name: str) -> Register:
-        """Return a register by name.
-
-        Raises:
-            UsageError: the model has no such register.
-        """
+        """Return a register by name."""
         if (register := self.table.get(name)) is None:
             raise UsageError(
                 f"{self.name} has no register {name!r}{did_you_mean(name, self.table)}",

@@ -68,11 +68,7 @@ class SerialLine:
         self._timeout_s = -1.0
 
     def send(self, packet: bytes) -> None:
-        """Send a packet that no motor answers.
-
-        Raises:
-            DeviceNotConnected: the port is gone.
-        """
+        """Send a packet that no motor answers."""
         self.statistics.requests += 1
         try:
             self.port.write(packet)
@@ -86,9 +82,6 @@ class SerialLine:
             request: the request.
             send_to_suspects: send even if a motor did not resynchronise. The request takes effect
                 if the motor hears it; its reply would not be trusted, so it is not waited for.
-
-        Raises:
-            DeviceNotConnected: the port is gone.
         """
         try:
             if self._suspects and self._resynchronise(request.ids):
@@ -100,11 +93,7 @@ class SerialLine:
             raise self._port_lost(error) from error
 
     def collect(self, packet: bytes, window_s: float) -> list[Reply]:
-        """Send a broadcast and return all replies within ``window_s`` seconds.
-
-        Raises:
-            DeviceNotConnected: the port is gone.
-        """
+        """Send a broadcast and return all replies within ``window_s`` seconds."""
         everyone = Request(b"", tuple(range(HIGHEST_ID + 1)), 0, 0)
         try:
             self.port.reset_input_buffer()

@@ -26,11 +26,7 @@ MOST_SIDE = 8192
 def camera_configs(
     given: Mapping[str, Any] | str | None, flag: str = "robot.cameras"
 ) -> dict[str, CameraConfig]:
-    """Return the checked config of every camera of a robot, by name and in order.
-
-    Raises:
-        UsageError: naming the camera, and the field that is wrong, unknown or missing.
-    """
+    """Return the checked config of every camera of a robot, by name and in order."""
     cameras = _as_map(given, flag)
     configs = {}
     for name, fields in cameras.items():
@@ -49,11 +45,7 @@ def camera_configs(
 
 
 def camera_config(fields: Any, where: str) -> CameraConfig:
-    """Return the checked config of one camera; ``where`` begins the text of errors.
-
-    Raises:
-        UsageError: an unknown type or field, or a wrong value.
-    """
+    """Return the checked config of one camera; ``where`` begins the text of errors."""
     if not isinstance(fields, Mapping):
         raise UsageError(
             f"--{where}: expected {{type: opencv, ...}}, got {fields!r}",
@@ -92,11 +84,7 @@ def camera_config(fields: Any, where: str) -> CameraConfig:
 
 
 def make_cameras(configs: Mapping[str, CameraConfig], clock: Clock) -> dict[str, Camera]:
-    """Make the closed cameras of ``configs``, by name; depth images are NAME_depth, as in LeRobot.
-
-    Raises:
-        UsageError: NAME_depth is the name of another camera too.
-    """
+    """Make the closed cameras of ``configs``, by name; depth images are NAME_depth, as in LeRobot."""
     cameras: dict[str, Camera] = {}
     for name, config in configs.items():
         made = plugins.find_camera(config.type).make(config, clock)

@@ -40,11 +40,7 @@ class FoundCamera:
 
 
 def find_cameras(kind: str | None = None) -> list[FoundCamera]:
-    """List the cameras of type ``kind``, "opencv" or "intelrealsense"; None lists both.
-
-    Raises:
-        UsageError: the package for ``kind`` is not installed.
-    """
+    """List the cameras of type ``kind``, "opencv" or "intelrealsense"; None lists both."""
     found: list[FoundCamera] = []
     if kind in (None, "opencv"):
         found += find_video_devices() if sys.platform == "linux" else _find_indexes(import_cv2())

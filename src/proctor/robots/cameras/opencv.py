@@ -78,11 +78,7 @@ class OpenCVCameraConfig(CameraConfig):
 
 
 def import_cv2() -> Any:
-    """Return the module ``cv2``.
-
-    Raises:
-        MissingExtra: OpenCV is not installed.
-    """
+    """Return the module ``cv2``."""
     try:
         import cv2
     except ModuleNotFoundError:
@@ -91,12 +87,7 @@ def import_cv2() -> Any:
 
 
 def make_camera(config: OpenCVCameraConfig, clock: Clock) -> Camera:
-    """Make the closed camera; OpenCV is imported now, so that it cannot be missing later.
-
-    Raises:
-        MissingExtra: OpenCV is not installed.
-        UsageError: the configured path does not exist.
-    """
+    """Make the closed camera; OpenCV is imported now, so that it cannot be missing later."""
     cv2 = import_cv2()
     path = config.index_or_path
     if isinstance(path, str) and "://" not in path and not Path(path).expanduser().exists():

@@ -16,11 +16,7 @@ _MOST_PIXELS = 2**24
 
 
 def decode_peer_image(cv2: Any, data: bytes, agreed: tuple[int, int] | None) -> Array:
-    """Return a JPEG or PNG of the agreed height and width; its channels stay in order.
-
-    Raises:
-        ProtocolError: it has another size, or cannot be decoded.
-    """
+    """Return a JPEG or PNG of the agreed height and width; its channels stay in order."""
     height, width = image_size(data, "png" if data.startswith(_PNG) else "jpeg")
     if agreed is not None and (height, width) != agreed:
         raise ProtocolError(

@@ -44,19 +44,11 @@ class FrameSource(ABC):
     @property
     @abstractmethod
     def shape(self) -> ImageShape:
-        """Height, width and channels: as configured, else as opened.
-
-        Raises:
-            DeviceNotConnected: no size is configured and the source is not open.
-        """
+        """Height, width and channels: as configured, else as opened."""
 
     @abstractmethod
     def open(self) -> None:
-        """Open the device.
-
-        Raises:
-            DeviceNotConnected: it is not there, or does not support the configured mode.
-        """
+        """Open the device."""
 
     @abstractmethod
     def read(self) -> Array:
@@ -269,11 +261,7 @@ class ReaderCamera(Camera):
             )
 
     def _reconnect(self, stopping: threading.Event, cause: FrameMissing) -> None:
-        """Open the source again, with growing pauses, until it delivers.
-
-        Raises:
-            DeviceNotConnected: it did not within ``reconnect_s``.
-        """
+        """Open the source again, with growing pauses, until it delivers."""
         self._delivers = False
         give_up_at = time.monotonic() + self._limits.reconnect_s
         wait_s = _FIRST_WAIT_S

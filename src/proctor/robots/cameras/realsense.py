@@ -63,11 +63,7 @@ def load_realsense() -> Any | None:
 
 
 def import_realsense() -> Any:
-    """Return the module ``pyrealsense2``.
-
-    Raises:
-        UsageError: it is not installed.
-    """
+    """Return the module ``pyrealsense2``."""
     module = load_realsense()
     if module is None:
         raise UsageError(
@@ -232,11 +228,7 @@ class _DepthCamera(Camera):
 
 
 def make_camera(config: RealSenseCameraConfig, clock: Clock) -> Camera:
-    """Make the closed camera.
-
-    Raises:
-        UsageError: pyrealsense2 is not installed.
-    """
+    """Make the closed camera."""
     source = _RealSensePipeline(config, import_realsense())
     camera = ReaderCamera(source, clock, ReaderLimits(warmup_s=config.warmup_s))
     if config.use_rgb and config.use_depth:

@@ -121,11 +121,7 @@ class _Subscriber(FrameSource):
         return self._decoded(jpeg)
 
     def _newest(self, wait_s: float) -> bytes | None:
-        """Return the newest message; wait for one if none has arrived.
-
-        Raises:
-            ProtocolError: the server is not there or breaks the protocol.
-        """
+        """Return the newest message; wait for one if none has arrived."""
         if self._line is None:
             config = self._config
             peer = ZmtpPeer(Role.CLIENT, "SUB", MessageLimits(1, self._most_bytes()))
@@ -177,11 +173,7 @@ class _Subscriber(FrameSource):
 
 
 def make_camera(config: ZMQCameraConfig, clock: Clock) -> Camera:
-    """Make the closed camera.
-
-    Raises:
-        MissingExtra: OpenCV is not installed.
-    """
+    """Make the closed camera."""
     limits = ReaderLimits(connect_s=config.timeout_ms / 1000, warmup_s=config.warmup_s)
     return ReaderCamera(_Subscriber(config, import_cv2()), clock, limits)
 

@@ -44,11 +44,7 @@ class SimulatedPortName:
 
 
 def parse_port(name: str) -> SimulatedPortName:
-    """Return the parts of a simulated port's name.
-
-    Raises:
-        UsageError: a part is unknown.
-    """
+    """Return the parts of a simulated port's name."""
     virtual, side, device = False, "", _FOLLOWER
     for part in name.split(":")[1:]:
         if part == _VIRTUAL:
@@ -141,11 +137,7 @@ class SimulatedCell:
 
     @property
     def world(self) -> So101World:
-        """The world, made at its first use.
-
-        Raises:
-            MissingExtra: MuJoCo is not installed.
-        """
+        """The world, made at its first use."""
         with self.lock:
             if self._world is None:
                 try:

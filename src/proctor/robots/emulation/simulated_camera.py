@@ -179,11 +179,7 @@ class RealTimeCamera(ReaderCamera):
 
 
 def make_camera(config: SimulatedCameraConfig, clock: Clock) -> Camera:
-    """Make a closed camera of the cell whose clock it is given.
-
-    Raises:
-        UsageError: the clock is of a real robot.
-    """
+    """Make a closed camera of the cell whose clock it is given."""
     if isinstance(clock, VirtualClock):
         return VirtualCamera(clock.cell, config)
     if isinstance(clock, CellClock):

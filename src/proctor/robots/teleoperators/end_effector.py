@@ -126,11 +126,7 @@ class EndEffectorTeleoperator(Teleoperator):
         return dict.fromkeys(names, Unit.OTHER)
 
     def attach(self, robot: Robot) -> None:
-        """Move the hand of ``robot`` from now on.
-
-        Raises:
-            UsageError: it understands neither deltas nor joint targets of an SO-101.
-        """
+        """Move the hand of ``robot`` from now on."""
         self.clock = robot.clock
         if dict(robot.action_features) == SO101_UNITS:
             self._jog = EndEffectorJog(robot, self._speed_m_s)

@@ -60,19 +60,11 @@ class KeyInput(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Begin to collect keys.
-
-        Raises:
-            DeviceNotConnected: there are no keys.
-        """
+        """Begin to collect keys."""
 
     @abstractmethod
     def poll(self) -> Keys:
-        """Return the keys of now; never wait.
-
-        Raises:
-            DeviceNotConnected: the device is gone.
-        """
+        """Return the keys of now; never wait."""
 
     @abstractmethod
     def close(self) -> None:

@@ -96,11 +96,7 @@ class KeyboardTeleoperator(Teleoperator):
         return {} if self._jog is None else self._jog.channels
 
     def attach(self, robot: Robot) -> None:
-        """Move the joints of ``robot`` from now on.
-
-        Raises:
-            UsageError: it has too many channels.
-        """
+        """Move the joints of ``robot`` from now on."""
         self.clock = robot.clock
         self._jog = JointJog(robot, self._config.step)
 

@@ -84,11 +84,7 @@ class ScriptedTeleoperator(Teleoperator):
         self._connected = False
 
     def attach(self, robot: Robot) -> None:
-        """Learn the scene of ``robot``.
-
-        Raises:
-            UsageError: the robot is not the simulated SO-101, or uses other units.
-        """
+        """Learn the scene of ``robot``."""
         if robot.scene is None:
             raise UsageError(
                 "--teleop.type=scripted drives the simulated arm only; use --robot.port=sim",

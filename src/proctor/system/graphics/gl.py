@@ -48,11 +48,7 @@ def describe_chosen_backend() -> str | None:
 
 
 def gl_variables(*, needed: bool) -> dict[str, str]:
-    """Return the variables with which a process renders, or does not load GL if not ``needed``.
-
-    Raises:
-        NoGraphics: rendering is needed and no backend works.
-    """
+    """Return the variables with which a process renders, or does not load GL if not ``needed``."""
     if not needed:
         return {"MUJOCO_GL": "disable"}
     return {"MUJOCO_GL": _backend_or_raise()}

@@ -153,11 +153,7 @@ class HubClient:
         raise AssertionError("unreachable")
 
     def _pieces(self, response: Any, max_bytes: int, path: str) -> Iterator[bytes]:
-        """Yield the body as it arrives.
-
-        Raises:
-            UsageError: it has more than ``max_bytes``, or stalls.
-        """
+        """Yield the body as it arrives."""
         progress = _Progress(max_bytes, path)
         for piece in response.iter_raw():
             if self._stopped.is_set():
@@ -180,11 +176,7 @@ class _Progress:
         self._done, self._mark, self._since = 0, 0, time.monotonic()
 
     def add(self, piece: bytes) -> None:
-        """Count a piece.
-
-        Raises:
-            UsageError: the body is too large, or stalls.
-        """
+        """Count a piece."""
         self._done += len(piece)
         if self._done > self._max_bytes:
             raise bad_answer(f"{self._path} has more than {self._max_bytes} bytes")
@@ -255,11 +247,7 @@ def _origin(url: str) -> tuple[str, str, int | None]:
 
 
 def _check_answer(response: Any) -> None:
-    """Refuse compressed bodies, redirects that leave https, and waits without end.
-
-    Raises:
-        UsageError: naming what was refused.
-    """
+    """Refuse compressed bodies, redirects that leave https, and waits without end."""
     path = urlsplit(str(response.request.url)).path
     coding = response.headers.get("Content-Encoding", "identity")
     if coding != "identity":  # it was not asked for; 1 MB may be 1 GB
@@ -272,11 +260,7 @@ def _check_answer(response: Any) -> None:
 
 
 def _asked_wait(response: Any) -> int | None:
-    """Return the seconds that the Hub asks to wait; None if it names none.
-
-    Raises:
-        UsageError: they are too many.
-    """
+    """Return the seconds that the Hub asks to wait; None if it names none."""
     asked = response.headers.get("Retry-After", "").strip()
     if not asked.isdecimal():
         return None

@@ -46,9 +46,6 @@ def download_file(file: RemoteFile, path: Path, advice: str) -> None:
         file: the file.
         path: where to store it; missing parent folders are created.
         advice: what to do without a network; it ends the error's text.
-
-    Raises:
-        UsageError: there is no network, the answer is not this file, or it cannot be written.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}{UNFINISHED}")
     try:

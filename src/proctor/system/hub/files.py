@@ -65,11 +65,7 @@ class HubRepo:
         return f"{kind}/{self.repo}/resolve/{self.commit}/{quote(path)}"
 
     def listing(self, client: HubClient | None) -> dict[str, HubFile] | None:
-        """Return the files by their paths; without a client, None if they were never listed.
-
-        Raises:
-            UsageError: the Hub's answer is no listing.
-        """
+        """Return the files by their paths; without a client, None if they were never listed."""
         cache = JsonCache(f"hub/{server_name()}/{self.folder_name}/{self.commit}", _MAX_FILES)
         if entries := cache.read():
             return {path: HubFile(path, *entry) for path, entry in entries.items()}
@@ -89,11 +85,7 @@ class HubRepo:
 
 
 def resolve(client: HubClient, repo: str, kind: str, revision: str | None) -> HubRepo:
-    """Return the repository at the commit of ``revision``.
-
-    Raises:
-        UsageError: the Hub's answer names no commit.
-    """
+    """Return the repository at the commit of ``revision``."""
     hub_utils().validate_repo_id(repo)
     if revision is not None and _GIT.fullmatch(revision):
         return HubRepo(repo, kind, revision)
@@ -103,11 +95,7 @@ def resolve(client: HubClient, repo: str, kind: str, revision: str | None) -> Hu
 
 
 def ref_names(client: HubClient, repo: str, kind: str) -> list[str]:
-    """Return the names of the branches and tags.
-
-    Raises:
-        UsageError: the Hub's answer is no list of them.
-    """
+    """Return the names of the branches and tags."""
     refs = _checked(client.json(f"/api/{kind}s/{repo}/refs"), dict, "branches and tags")
     found = [ref for key in ("branches", "tags") for ref in _checked(refs.get(key), list, key)]
     return [_checked(_checked(ref, dict, "a branch").get("name"), str, "a name") for ref in found]
@@ -164,11 +152,7 @@ def _is_plain(path: str) -> bool:
 def fetch_to_cache(
     client: HubClient, source: HubRepo, files: Iterable[HubFile], cache: Path
 ) -> Path:
-    """Put files into a cache in Hugging Face's layout; return the folder of the commit.
-
-    Raises:
-        UsageError: a file's bytes are others than the listing's, or the disk refuses.
-    """
+    """Put files into a cache in Hugging Face's layout; return the folder of the commit."""
     storage = cache / source.folder_name
     snapshot = storage / "snapshots" / source.commit
     wanted = {snapshot / file.path: file for file in files}
@@ -185,12 +169,7 @@ def fetch_to_cache(
 def fetch_to_folder(
     client: HubClient, source: HubRepo, files: Iterable[HubFile], folder: Path, *, notes: bool
 ) -> None:
-    """Put files into a folder; ``notes``: with what Hugging Face's library notes of them.
-
-    Raises:
-        UsageError: the folder holds another download, a file's bytes are others than the
-            listing's, or the disk refuses.
-    """
+    """Put files into a folder; ``notes``: with what Hugging Face's library notes of them."""
     said = json.dumps({"repo": source.repo, "kind": source.kind, "commit": source.commit})
     with _disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,11 +189,7 @@ def fetch_to_folder(
 
 
 def check_source(folder: Path, source: HubRepo) -> None:
-    """Refuse a folder that holds files of another repository or commit.
-
-    Raises:
-        UsageError: naming both.
-    """
+    """Refuse a folder that holds files of another repository or commit."""
     try:
         said = json.loads(read_regular_file(folder / _SOURCE, 2**16))
         kept = HubRepo(said["repo"], said["kind"], said["commit"])
@@ -251,11 +226,7 @@ def _fetch_missing(client: HubClient, source: HubRepo, wanted: Mapping[Path, Hub
 def _fetch(
     client: HubClient, source: HubRepo, file: HubFile, path: Path, report: Callable[[int], None]
 ) -> None:
-    """Download one file and compare it, then give it its name.
-
-    Raises:
-        UsageError: its bytes are others than the listing's.
-    """
+    """Download one file and compare it, then give it its name."""
     part = path.with_name(f".{path.name[:100]}.{os.getpid()}.{threading.get_ident()}{UNFINISHED}")
     try:
         with _disk_errors(path.parent):

@@ -62,10 +62,6 @@ def download(
 
     ``files`` are patterns of the files to download. Their bytes are those of the Hub's listing.
     Without a network, the folder is that of an earlier download.
-
-    Raises:
-        UsageError: the repository or revision does not exist, the Hub is unreachable, or a file's
-            bytes are others than the listing's.
     """
     with explaining_hub_errors(repo, revision), HubClient() as client:
         try:
@@ -108,11 +104,7 @@ def _is_refused_revision(error: Exception) -> bool:
 def _kept(
     repo: str, revision: str | None, files: Sequence[str] | None, location: HubLocation
 ) -> Path | None:
-    """Return the folder of an earlier download if it is complete, or None.
-
-    Raises:
-        UsageError: a file has other bytes than when it was listed.
-    """
+    """Return the folder of an earlier download if it is complete, or None."""
     if location.folder is not None:
         is_there = location.folder.is_dir() and any(location.folder.iterdir())
         return location.folder if is_there else None
@@ -138,11 +130,7 @@ def _kept(
 
 
 def open_repo(repo: str, kind: str, revision: str | None, consequence: str) -> HubRepo:
-    """Return a repository at the commit of ``revision``.
-
-    Raises:
-        UsageError: it does not exist, or the Hub is unreachable.
-    """
+    """Return a repository at the commit of ``revision``."""
     with explaining_hub_errors(repo, revision, consequence), HubClient() as client:
         return resolve(client, repo, kind, revision)
 
@@ -150,11 +138,7 @@ def open_repo(repo: str, kind: str, revision: str | None, consequence: str) -> H
 def fetch(
     source: HubRepo, folder: Path, is_wanted: Callable[[str], bool], consequence: str
 ) -> None:
-    """Put the wanted files of a repository into a folder, compared with the Hub's listing.
-
-    Raises:
-        UsageError: the Hub is unreachable, or a file's bytes are others than the listing's.
-    """
+    """Put the wanted files of a repository into a folder, compared with the Hub's listing."""
     with explaining_hub_errors(source.repo, source.commit, consequence), HubClient() as client:
         listing = (source.listing(client) or {}).values()
         wanted = [file for file in listing if is_wanted(file.path)]
@@ -162,21 +146,13 @@ def fetch(
 
 
 def revisions(repo: str, kind: str, consequence: str | None = None) -> list[str]:
-    """Return the names of the branches and tags of ``repo``.
-
-    Raises:
-        UsageError: the repository does not exist, or the Hub is unreachable.
-    """
+    """Return the names of the branches and tags of ``repo``."""
     with explaining_hub_errors(repo, None, consequence), HubClient() as client:
         return ref_names(client, repo, kind)
 
 
 def hub_api() -> Any:
-    """Return the Hub's API.
-
-    Raises:
-        MissingExtra: huggingface_hub is not installed.
-    """
+    """Return the Hub's API."""
     try:
         from huggingface_hub import HfApi
     except LOAD_ERRORS as error:
@@ -192,9 +168,6 @@ def explaining_hub_errors(
 
     ``consequence`` says what a command leaves undone if the Hub is unreachable. Without it, the
     message suggests a local folder.
-
-    Raises:
-        UsageError: the repository or revision does not exist, or the Hub is unreachable.
     """
     try:
         from huggingface_hub.errors import (
@@ -227,11 +200,7 @@ def explaining_hub_errors(
 
 @contextlib.contextmanager
 def uploading(repo: str, consequence: str | None = None) -> Iterator[None]:
-    """Bound what the Hub answers to uploads, and turn errors into one line each.
-
-    Raises:
-        UsageError: the Hub refuses, is unreachable, or answers what a Hub does not.
-    """
+    """Bound what the Hub answers to uploads, and turn errors into one line each."""
     from huggingface_hub.errors import HFValidationError
 
     malformed = (AttributeError, KeyError, TypeError, IndexError, ValueError, RecursionError)
@@ -257,11 +226,7 @@ def _unreachable(repo: str, error: Exception, consequence: str | None) -> HubUnr
 
 @contextlib.contextmanager
 def explaining_refusals(repo: str) -> Iterator[None]:
-    """Turn the Hub's permission errors into one line.
-
-    Raises:
-        UsageError: the Hub does not allow this user to do it.
-    """
+    """Turn the Hub's permission errors into one line."""
     from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 
     try:

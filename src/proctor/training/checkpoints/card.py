@@ -49,11 +49,7 @@ class PolicyCard:
 
 
 def render_card(policy: PolicyCard, tags: Sequence[str], licence: str | None) -> str:
-    """Return the text of the model card.
-
-    Raises:
-        UsageError: the training's record cannot be read.
-    """
+    """Return the text of the model card."""
     record = read_training(policy.run)
     if record is None:
         raise UsageError(

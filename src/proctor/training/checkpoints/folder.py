@@ -121,10 +121,6 @@ class TrainingFolder:
             but: settings that replace those of the training.
             from_checkpoint: a checkpoint has the policy, so the one to start from may be gone.
             of: a checkpoint whose settings are meant; None: those of the last session.
-
-        Raises:
-            UsageError: the record is damaged, was written by a newer Proctor, or its dataset or
-                policy is gone.
         """
         record = read_training(self.path) if of is None else checkpoint_record(of)
         if record is None:
@@ -133,11 +129,7 @@ class TrainingFolder:
         return settings_with_paths(record.given, paths, self.path, but)
 
     def recorded_frames(self, resumed: Path | None) -> int | None:
-        """Return the number of training frames of the resumed session; None if unknown.
-
-        Raises:
-            UsageError: the record is damaged, or was written by a newer Proctor.
-        """
+        """Return the number of training frames of the resumed session; None if unknown."""
         record = self._resumed(resumed)
         return None if record is None else record.frames
 
@@ -146,11 +138,7 @@ class TrainingFolder:
         return read_training(self.path) if resumed is None else checkpoint_record(resumed)
 
     def sample_changes(self, config: TrainConfig, resumed: Path) -> list[str]:
-        """Return notes on settings of ``config`` that change the samples of a resumed training.
-
-        Raises:
-            UsageError: the record is damaged, or was written by a newer Proctor.
-        """
+        """Return notes on settings of ``config`` that change the samples of a resumed training."""
         record = checkpoint_record(resumed)
         if record is None:
             return []
@@ -168,11 +156,7 @@ class TrainingFolder:
         return [f"{changed}: {effect}" for changed, effect in effects if changed]
 
     def check_scores_comparable(self, config: TrainConfig, resumed: Path | None) -> None:
-        """Check that new checkpoints are scored like the old ones, so that the best is meaningful.
-
-        Raises:
-            UsageError: evaluation or validation settings have changed; the text lists them.
-        """
+        """Check that new checkpoints are scored like the old ones, so that the best is meaningful."""
         record = self._resumed(resumed)
         if record is None or self.checkpoints().newest() is None:
             return
@@ -196,11 +180,7 @@ class TrainingFolder:
                 )
 
     def setting_changes(self, config: TrainConfig, resumed: Path) -> str:
-        """Return what ``config`` changes of a resumed training's settings, as text.
-
-        Raises:
-            UsageError: the record is damaged, or was written by a newer Proctor.
-        """
+        """Return what ``config`` changes of a resumed training's settings, as text."""
         record = checkpoint_record(resumed)
         return "" if record is None else _changed(flatten(record.resolved), _of_learning(config))
 
@@ -214,10 +194,6 @@ class TrainingFolder:
         """Lock the folder while the training runs, and write train.json.
 
         A training without a checkpoint is begun anew: its log gets another name.
-
-        Raises:
-            FolderInUse: another process uses the folder.
-            RunFolderError: the folder exists already, is a file, or cannot be written.
         """
         made = not self.path.exists()
         if not made and not self.path.is_dir():
@@ -256,11 +232,7 @@ class TrainingFolder:
             lock.release()
 
     def _can_begin(self) -> bool:
-        """Return whether a training may begin in the existing folder, and lose nothing.
-
-        Raises:
-            UsageError: its record is damaged, or was written by a newer Proctor.
-        """
+        """Return whether a training may begin in the existing folder, and lose nothing."""
         if is_unused(self.path):
             return True
         if (self.path / REPLAY).exists():  # transitions of an online training, not to be lost
@@ -318,11 +290,7 @@ class TrainingFolder:
         write_run_file(self.path / RECORD_FILE, json.dumps(asdict(record), indent=2))
 
     def log(self, line: Mapping[str, Any]) -> None:
-        """Append a line to the log.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
-        """
+        """Append a line to the log."""
         try:
             with (self.path / LOG_FILE).open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -330,11 +298,7 @@ class TrainingFolder:
             raise WriteFailed(self.path / LOG_FILE, error) from error
 
     def _set_aside_log(self) -> None:
-        """Give the log of a training without a checkpoint, and its W&B id, another name.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
-        """
+        """Give the log of a training without a checkpoint, and its W&B id, another name."""
         log = self.path / LOG_FILE
         if not log.exists():
             return
@@ -349,9 +313,6 @@ class TrainingFolder:
         """Drop the log lines after ``step``, which a resumed training runs again.
 
         Returns a copy of the whole log, if lines were dropped.
-
-        Raises:
-            RunFolderError: the log cannot be read or written.
         """
         log, whole = self.path / LOG_FILE, None
         lines = list(read_jsonl(log, msgspec.json.Decoder(_Line).decode))
@@ -367,9 +328,6 @@ class TrainingFolder:
         """Rename checkpoints and evaluations after ``step`` in the folders ``places``.
 
         They belong to other weights than the resumed run will have; nothing is deleted.
-
-        Raises:
-            RunFolderError: they cannot be renamed.
         """
         names = []
         try:

@@ -80,11 +80,7 @@ class Publication:
 
 
 def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
-    """Parse the upload flags; None if no upload is requested.
-
-    Raises:
-        UsageError: the repository is missing or invalid, or no checkpoint will be saved.
-    """
+    """Parse the upload flags; None if no upload is requested."""
     given = {
         n: settings[n] for n in UPLOAD_SETTINGS if settings.get(n) not in (None, "null", "none")
     }
@@ -113,11 +109,7 @@ def parse_publication(settings: Mapping[str, Any]) -> Publication | None:
 
 
 def check_publication(publication: Publication, base: str | None) -> None:
-    """Check access to the Hub before the training; ``base`` is the base of an adapter.
-
-    Raises:
-        UsageError: there is no token, the Hub is unreachable, or the base is not on the Hub.
-    """
+    """Check access to the Hub before the training; ``base`` is the base of an adapter."""
     if base is not None and not HUB_ID.fullmatch(base):
         raise UsageError(
             f"--policy.push_to_hub: the adapter's base {base} is not on the Hub; upload it first, "
@@ -187,11 +179,7 @@ def checkpoint_to_publish(checkpoints: Checkpoints) -> Path | None:
 
 
 def _upload(policy: PolicyCard, publication: Publication) -> str:
-    """Upload the policy's folder to its repository, and return the address.
-
-    Raises:
-        UsageError: the Hub refuses, or is unreachable.
-    """
+    """Upload the policy's folder to its repository, and return the address."""
     card = render_card(policy, publication.tags, publication.license)
     api = hub_api()
     with _hub_errors(policy.repo):

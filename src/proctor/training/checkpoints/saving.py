@@ -69,9 +69,6 @@ class Checkpoints:
 
         An ``interim`` checkpoint, written by time or on a signal, is kept until there is a newer
         one.
-
-        Raises:
-            RunFolderError: it cannot be written; earlier checkpoints are untouched.
         """
         path = self.path(step)
         draft = self.folder / f".{path.name}{_DRAFT}"
@@ -158,11 +155,7 @@ class Checkpoints:
 
 
 def checkpoint_of(config_file: Path) -> Path:
-    """Return the checkpoint of a ``pretrained_model/train_config.json``.
-
-    Raises:
-        UsageError: the file does not belong to a checkpoint.
-    """
+    """Return the checkpoint of a ``pretrained_model/train_config.json``."""
     folder = config_file.absolute().parent.parent.resolve()
     if config_file.absolute().parent.name != PRETRAINED or not (folder / STATE).is_dir():
         raise UsageError(

@@ -174,11 +174,7 @@ def _read_step(folder: Path) -> _Step:
 
 
 def read_step(folder: Path) -> int:
-    """Return the completed steps of a checkpoint's training state.
-
-    Raises:
-        UsageError: the file is missing or damaged.
-    """
+    """Return the completed steps of a checkpoint's training state."""
     return _read_step(folder).step
 
 
@@ -189,9 +185,6 @@ def read_state(
 
     ``given`` are hyperparameters of the optimiser that the settings define. The files define all
     others.
-
-    Raises:
-        UsageError: a file is missing or damaged, or belongs to another network or optimiser.
     """
     _load_optimizer(folder, trainer_state, given)
     found = _read_step(folder)
@@ -265,11 +258,7 @@ Moments = tuple[list[dict[str, Any]], dict[int, dict[str, Tensor]]]
 
 
 def read_moments(folder: Path, ours: list[dict[str, Any]]) -> Moments:
-    """Read the groups, which must match ``ours`` in size, and the moments of their weights.
-
-    Raises:
-        UsageError: a file is missing or damaged, or belongs to another network.
-    """
+    """Read the groups, which must match ``ours`` in size, and the moments of their weights."""
     file = folder / GROUPS_FILE
     groups = _read(file, list[dict[str, Any]])
     if [group.get("params") for group in groups] != [group["params"] for group in ours]:

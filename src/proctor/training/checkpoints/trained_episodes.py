@@ -52,11 +52,7 @@ class TrainedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_trained_episodes(policy: Path) -> TrainedEpisodes | None:
-    """Return what trained the policy in a folder; None: unknown.
-
-    Raises:
-        UsageError: the file is damaged.
-    """
+    """Return what trained the policy in a folder; None: unknown."""
     file = policy / TRAINED_EPISODES
     try:
         return msgspec.json.decode(read_regular_file(file), type=TrainedEpisodes)
@@ -76,9 +72,6 @@ def base_episodes(resumed: Path | None, base: Path | None) -> TrainedEpisodes:
     Args:
         resumed: the checkpoint to resume from.
         base: the folder of the policy that a new training begins with; None: new weights.
-
-    Raises:
-        UsageError: a file is damaged.
     """
     if resumed is not None:
         found = read_trained_episodes(resumed / PRETRAINED)
@@ -93,9 +86,6 @@ def checkpoint_record(checkpoint: Path) -> TrainingRecord | None:
     """Return the record of the session that wrote ``checkpoint``.
 
     A checkpoint of an older version has none: then that of the training's last session.
-
-    Raises:
-        UsageError: the record is damaged, or was written by a newer Proctor.
     """
     return read_training(checkpoint / STATE) or read_training(checkpoint.parent.parent)
 

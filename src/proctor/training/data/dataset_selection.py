@@ -82,11 +82,7 @@ class DatasetSelection:
         return self.source.info.feature(ACTION).names
 
     def require_episodes(self) -> None:
-        """Check that there are training episodes.
-
-        Raises:
-            UsageError: naming what leaves them out.
-        """
+        """Check that there are training episodes."""
         if self.trained_on:
             return
         given, name, n = self.config.dataset, self.source.name, len(self.source.episodes)
@@ -104,11 +100,7 @@ class DatasetSelection:
         raise UsageError(f"no episode is left to train on: {cause}", code="dataset.no-episodes")
 
     def require_instructions(self, policy: str) -> None:
-        """Check that every episode has an instruction, as evaluations do.
-
-        Raises:
-            UsageError: an episode has no instruction.
-        """
+        """Check that every episode has an instruction, as evaluations do."""
         if all(text.strip() for text in self.source.tasks):
             return
         known = {text for text in self.source.tasks if text.strip()}
@@ -122,11 +114,7 @@ class DatasetSelection:
                 )
 
     def check_distinct_instructions(self, parts: LoadedCheckpoint, *, resumed: bool) -> list[str]:
-        """Return a warning if the policy of ``parts`` encodes two different instructions alike.
-
-        Raises:
-            UsageError: it does, its text encoding is Proctor's own, and it is not ``resumed``.
-        """
+        """Return a warning if the policy of ``parts`` encodes two different instructions alike."""
         tasks = self.source.episodes.tasks
         of_episodes = (tasks[episode] for episode in (*self.trained_on, *self.held_out))
         texts = dict.fromkeys(text for of_one in of_episodes for text in of_one or ())
@@ -152,9 +140,6 @@ class DatasetSelection:
 
         Without ``wordings`` every sample has the recorded instruction. ``regions`` of cameras, by
         the dataset's names, are read instead of whole images.
-
-        Raises:
-            UsageError: the episodes cannot be read, or have no usable frame.
         """
         config, deltas = self.config, _deltas(parts, self.source.info.fps)
         if REWARD in deltas and REWARD not in self.source.info.features:
@@ -195,9 +180,6 @@ class DatasetSelection:
         """Return the validation samples, each once and in dataset order.
 
         With --max_eval_samples, take the first samples of every task, equally many of each.
-
-        Raises:
-            UsageError: the episodes cannot be read, or have no usable frame.
         """
         samples, order = self.samples(parts, self.held_out)
         frames, most = order.frames, self.config.max_eval_samples
@@ -242,11 +224,7 @@ def _open_stream(
 
 
 def select_dataset(config: TrainConfig) -> DatasetSelection:
-    """Read the dataset's metadata and select its episodes.
-
-    Raises:
-        UsageError: the dataset or an episode does not exist.
-    """
+    """Read the dataset's metadata and select its episodes."""
     handle = None if config.dataset.streaming else _open_handle(config)
     source = _streamed_source(config) if handle is None else handle.source
     episodes = source.episodes

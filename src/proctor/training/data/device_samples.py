@@ -101,11 +101,7 @@ class DeviceSamples:
     """The samples of a dataset on a device; no loader process makes batches of them."""
 
     def __init__(self, samples: TrainingSamples, device: torch.device) -> None:
-        """Plan the samples of a dataset whose frame cache is in memory; nothing is read yet.
-
-        Raises:
-            UsageError: prompts hold observations, so they differ between samples.
-        """
+        """Plan the samples of a dataset whose frame cache is in memory; nothing is read yet."""
         needs = samples.instruction_encoder.needs
         if needs:
             raise UsageError(
@@ -129,11 +125,7 @@ class DeviceSamples:
         """Bytes that the decoded images take in this process, until they are on the device."""
 
     def fill_cache(self, on_progress: Callable[[str, int, int], None]) -> None:
-        """Decode the images, copy all features to the device, and free the decoded images.
-
-        Raises:
-            DatasetError: the dataset cannot be read.
-        """
+        """Decode the images, copy all features to the device, and free the decoded images."""
         host, device = self._host, self._device
         if host is None:
             return
@@ -189,11 +181,7 @@ class DeviceSamples:
         return images
 
     def repeated(self, position: int, rows: int) -> Batch:
-        """Return a batch of ``rows`` times the same sample.
-
-        Raises:
-            ProctorError: the dataset is faulty.
-        """
+        """Return a batch of ``rows`` times the same sample."""
         host = self._host
         if host is not None:  # frames are still decoded
             return host.repeated(position, rows)
@@ -204,9 +192,6 @@ class DeviceSamples:
         """Yield the batches of ``steps``, on the device, in the order of the steps.
 
         Kernels are launched on the current stream, while it computes the step before.
-
-        Raises:
-            DatasetError: the dataset cannot be read.
         """
         if not steps:
             return
@@ -226,11 +211,7 @@ Samples = TrainingSamples | DeviceSamples
 def place_on_device(
     samples: Sequence[TrainingSamples], device: torch.device
 ) -> list[DeviceSamples]:
-    """Return samples that will be on the device, after checking that all fit into its memory.
-
-    Raises:
-        UsageError: they do not fit, or prompts hold observations.
-    """
+    """Return samples that will be on the device, after checking that all fit into its memory."""
     placed = [DeviceSamples(some, device) for some in samples]
     _check_memory(placed, device)
     return placed

@@ -106,11 +106,7 @@ class TrainingSamples(torch.utils.data.Dataset[Batch]):
         )
 
     def repeated(self, position: int, rows: int) -> Batch:
-        """Return a batch of ``rows`` times the same sample.
-
-        Raises:
-            ProctorError: the dataset is faulty.
-        """
+        """Return a batch of ``rows`` times the same sample."""
         found = self.__getitems__([position])
         if isinstance(found, ProctorError):
             raise found
@@ -167,12 +163,7 @@ def batches(
     loading: LoaderSettings,
     device: torch.device,
 ) -> Generator[Batch, None, None]:
-    """Yield the batches of ``steps``, on ``device``, in the order of the steps.
-
-    Raises:
-        UsageError: the dataset cannot be read.
-        TrainingError: a loader process died.
-    """
+    """Yield the batches of ``steps``, on ``device``, in the order of the steps."""
     if not steps:  # start no processes
         return
     with warnings.catch_warnings():

@@ -56,11 +56,7 @@ def with_stats(parts: LoadedCheckpoint, stats: Stats) -> LoadedCheckpoint:
 
 
 def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
-    """Check that the postprocessor inverts the preprocessor's action normalisation.
-
-    Raises:
-        UsageError: their normalisation modes for actions differ.
-    """
+    """Check that the postprocessor inverts the preprocessor's action normalisation."""
     pipelines = parts.preprocessor, parts.postprocessor
     before, after = (
         {step.asked(ACTION) for step in pipeline.steps if isinstance(step, Normalize)}
@@ -79,11 +75,7 @@ def check_resumed_normalization(parts: LoadedCheckpoint) -> LoadedCheckpoint:
 
 
 def require_stats(parts: LoadedCheckpoint, selection: DatasetSelection) -> None:
-    """Check that the dataset has the statistics for the policy's normalisation.
-
-    Raises:
-        UsageError: statistics of a feature are missing.
-    """
+    """Check that the dataset has the statistics for the policy's normalisation."""
     features = {**parts.config.input_features, **parts.config.output_features}
     for key in features:
         if parts.preprocessor.lacks_stats(key):

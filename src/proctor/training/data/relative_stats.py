@@ -15,11 +15,7 @@ from proctor.training.data.dataset_selection import DatasetSelection
 
 
 def relative_action_stats(selection: DatasetSelection, chunks: RelativeChunks) -> dict[str, Tensor]:
-    """Return min, max, mean, std and quantiles [horizon, A] over all whole chunks of a dataset.
-
-    Raises:
-        UsageError: the dataset is streamed, or no two episodes' frames start a whole chunk.
-    """
+    """Return min, max, mean, std and quantiles [horizon, A] over all whole chunks of a dataset."""
     if selection.handle is None:
         raise UsageError(
             "use_relative_actions needs statistics of the whole dataset: set "

@@ -41,9 +41,6 @@ def training_datasets(
     Args:
         selection: the dataset of this session.
         resumed: the checkpoint to resume from.
-
-    Raises:
-        UsageError: the dataset was changed in its place, or does not fit the training.
     """
     from proctor.datasets.reading.identity import identity_of
 
@@ -94,9 +91,6 @@ def validated_episodes(
         selection: the dataset of this session.
         datasets: the training's datasets, the last one that of this session.
         base: what trained the policy that the training began with.
-
-    Raises:
-        UsageError: no validation episode is left, or a record is damaged.
     """
     earlier = [*base.base, *datasets[:-1]]
     begins = [one for one in earlier if one.episodes and _is_beginning(one, selection)]

@@ -131,9 +131,6 @@ def usable_frames(lengths: Sequence[int], drop_last: int) -> Frames:
     """Return the frames at which a sample may start, for consecutive episodes of ``lengths``.
 
     The last ``drop_last`` frames of each episode are dropped: their chunks are mostly padding.
-
-    Raises:
-        UsageError: no frame is left.
     """
     ends = np.cumsum(np.asarray(lengths, np.int64))
     kept = [np.arange(end - n, end - drop_last) for n, end in zip(lengths, ends, strict=True)]

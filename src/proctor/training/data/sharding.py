@@ -15,11 +15,7 @@ from proctor.errors import UsageError, strip_control_codes
 
 
 def shard(loss: nn.Module, device: torch.device, replicas: int, parts: int) -> None:
-    """Shard the weights of ``loss`` over ``parts`` processes, in each of the ``replicas``.
-
-    Raises:
-        UsageError: FSDP2 cannot be imported.
-    """
+    """Shard the weights of ``loss`` over ``parts`` processes, in each of the ``replicas``."""
     try:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard

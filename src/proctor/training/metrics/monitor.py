@@ -125,9 +125,6 @@ class TrainingMonitor:
         """Write the losses and gradient norms of the last steps; return their file.
 
         ``last`` names the checkpoint ``good`` from now on, so a resumed training begins there.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
         """
         file = self._folder.path / DIVERGENCE_FILE
         write_run_file(file, divergence.to_jsonl())
@@ -139,11 +136,7 @@ class TrainingMonitor:
         return file
 
     def on_rise(self, divergence: Divergence, good: Path | None, advice: str) -> None:
-        """Write the last steps, warn, and keep the checkpoint ``good``.
-
-        Raises:
-            WriteFailed: the disk is full, missing or read-only.
-        """
+        """Write the last steps, warn, and keep the checkpoint ``good``."""
         file = self._folder.path / DIVERGENCE_FILE
         write_run_file(file, divergence.to_jsonl())
         self._before_rise = self._before_rise or good
@@ -220,11 +213,7 @@ class TrainingMonitor:
         return self._folder.path / EVALUATIONS / self._checkpoints.path(step).name
 
     def _prune_checkpoints(self) -> None:
-        """Remove old checkpoints, and link ``best`` to the best remaining one.
-
-        Raises:
-            WriteFailed: the disk is full or missing.
-        """
+        """Remove old checkpoints, and link ``best`` to the best remaining one."""
         try:
             self._keep_and_name()
         except OSError as error:

@@ -68,11 +68,7 @@ class WeightAverage:
         }
 
     def load(self, state: dict[str, Any], where: str) -> None:
-        """Load a state; ``where`` names its file in errors.
-
-        Raises:
-            UsageError: the state belongs to another network.
-        """
+        """Load a state; ``where`` names its file in errors."""
         try:
             found: list[Tensor] = list(state["shadow_params"])
             self.updates = int(state["optimization_step"])

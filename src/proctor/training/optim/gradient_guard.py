@@ -48,11 +48,7 @@ class GradientGuard:
         return {"mean": float(self._mean), "updates": float(self._updates)}
 
     def load(self, state: Mapping[str, Any], where: str) -> None:
-        """Load a state; ``where`` names its file in errors.
-
-        Raises:
-            UsageError: it is not the state of a guard.
-        """
+        """Load a state; ``where`` names its file in errors."""
         try:
             mean, updates = float(state["mean"]), float(state["updates"])
         except (KeyError, TypeError, ValueError) as error:

@@ -35,11 +35,7 @@ _WARM_UP = 3
 def uses_cuda_graph(
     config: TrainConfig, network: Network, device: torch.device, distributed: DistributedContext
 ) -> bool:
-    """Return whether to use a CUDA graph: by default, whenever it is possible.
-
-    Raises:
-        UsageError: the flag requires a graph, and it is not possible.
-    """
+    """Return whether to use a CUDA graph: by default, whenever it is possible."""
     compiling = config.accelerator.compile
     reasons = {
         "the device is not CUDA": device.type != "cuda",
@@ -84,11 +80,7 @@ class GraphedStep:
         self._recorded: _Recorded | None = None
 
     def __call__(self, batch: Batch, draws: Batch) -> LossAndParts:
-        """Return the loss and its parts of one batch.
-
-        Raises:
-            TrainingError: the network uses operations that a graph cannot record.
-        """
+        """Return the loss and its parts of one batch."""
         if self._recorded is None and self._before == 0:
             self._recorded = self._record(batch, draws)
         if self._recorded is None or not self._recorded.fits(batch, draws):

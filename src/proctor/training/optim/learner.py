@@ -42,9 +42,6 @@ class Learner:
 
         Only batches of ``batch_size`` are compiled: a second compilation for the last, smaller
         batch of an epoch would cost more than it saves.
-
-        Raises:
-            UsageError: this torch does not support it.
         """
         self._network, self._batch_size = network, batch_size
         self._loss: nn.Module = _Loss(network)
@@ -72,11 +69,7 @@ class Learner:
         return found
 
     def compiler_errors(self) -> AbstractContextManager[None]:
-        """Return the context of forward and backward pass, in which torch.compile may fail.
-
-        Raises:
-            TrainingError: torch.compile cannot compile the network.
-        """
+        """Return the context of forward and backward pass, in which torch.compile may fail."""
         if not self.is_compiled:
             return nullcontext()
         return summarize_compiler_errors(_FLAG, TrainingError)
@@ -121,10 +114,6 @@ def _data_parallel(loss: nn.Module, device: torch.device) -> nn.Module:
 
 
 def check_compiler(how: CompileSettings, device: torch.device) -> None:
-    """Check that the compiler backend works on this machine.
-
-    Raises:
-        UsageError: a compiler is missing.
-    """
+    """Check that the compiler backend works on this machine."""
     if how.enabled and how.backend == INDUCTOR:
         require_compiler(_FLAG, device)

@@ -100,11 +100,7 @@ class OptimizationSettings:
 def resolve(
     preset: TrainingPreset | None, optimizer: OptimizerSettings, schedule: ScheduleSettings
 ) -> OptimizationSettings:
-    """Merge a policy's preset (None: unused) with the given settings, which take precedence.
-
-    Raises:
-        UsageError: a type or field is unknown, missing or out of range.
-    """
+    """Merge a policy's preset (None: unused) with the given settings, which take precedence."""
     start = preset or TrainingPreset(OptimizerSettings())
     kind = optimizer.type or start.optimizer.type
     if kind is None:
@@ -157,11 +153,7 @@ def _complete(
 
 
 def param_groups(optimization: OptimizationSettings, network: Network) -> list[dict[str, Any]]:
-    """Return the parameter groups of a network for torch's optimisers.
-
-    Raises:
-        UsageError: the optimiser names a part that the network does not have.
-    """
+    """Return the parameter groups of a network for torch's optimisers."""
     kind, settings = optimization.optimizer["type"], optimization.optimizer
     grouped_by_family = optimizer_groups(kind)
     if grouped_by_family is not None:
@@ -228,11 +220,7 @@ def _by_part(settings: dict[str, Any], network: Network) -> list[dict[str, Any]]
 def make_optimizer(
     optimization: OptimizationSettings, groups: list[dict[str, Any]], *, fused: bool
 ) -> torch.optim.Optimizer:
-    """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel.
-
-    Raises:
-        UsageError: the optimiser rejects a value.
-    """
+    """Return the optimiser of ``groups``; ``fused`` updates all weights in one kernel."""
     settings = dict(optimization.optimizer)
     make = _CLASSES[settings.pop("type")]
     for name in ("grad_clip_norm", SKIP_FACTOR, "optimizer_groups", *_OF_SOFT_PROMPTS):

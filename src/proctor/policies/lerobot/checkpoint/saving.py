@@ -30,9 +30,6 @@ def write_checkpoint(
     """Write ``checkpoint`` as a new folder that LeRobot ``for_lerobot`` (and newer) loads.
 
     The folder appears atomically, by a rename.
-
-    Raises:
-        UsageError: the folder exists, or the config needs a newer LeRobot.
     """
     if folder.exists():
         raise UsageError(f"{folder} exists already", code="checkpoint.exists")

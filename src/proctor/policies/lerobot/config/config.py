@@ -304,11 +304,7 @@ class CheckpointConfig(PolicyConfig):
         return False
 
     def samples(self) -> SampleWindows:
-        """Return the time steps of a training sample.
-
-        Raises:
-            UsageError: the policy cannot be trained here.
-        """
+        """Return the time steps of a training sample."""
         raise UsageError(
             f"{self.type} cannot be trained here: its config defines no samples",
             code="policy.not-trainable",
@@ -322,11 +318,7 @@ class CheckpointConfig(PolicyConfig):
         )
 
     def validate(self) -> None:
-        """Check all fields; a policy's own config extends this.
-
-        Raises:
-            UsageError: naming the invalid field.
-        """
+        """Check all fields; a policy's own config extends this."""
         if ACTION not in self.output_features:
             raise UsageError(
                 "the policy's output_features hold no 'action'", code="policy.missing-action"

@@ -108,32 +108,16 @@ class ProcessorStep:
         return self
 
     def with_state(self, state: Tensors, where: str) -> ProcessorStep:
-        """Return the step with the tensors of its state file; ``where`` names it in errors.
-
-        Raises:
-            UsageError: a tensor is invalid.
-        """
+        """Return the step with the tensors of its state file; ``where`` names it in errors."""
         return self
 
     def check(self, where: str) -> None:
-        """Refuse an unsupported config; ``where`` names the step in errors.
-
-        Raises:
-            UsageError: naming the setting.
-        """
+        """Refuse an unsupported config; ``where`` names the step in errors."""
 
     def with_tokenizers(self, tokenizers: Tokenizers) -> ProcessorStep:
-        """Return the step with its tokenizers loaded.
-
-        Raises:
-            UsageError: a tokenizer is not available.
-        """
+        """Return the step with its tokenizers loaded."""
         return self
 
     def inverse_of(self, earlier: Sequence[ProcessorStep]) -> ProcessorStep:
-        """Return a postprocessor step bound to the step of ``earlier`` that it inverts.
-
-        Raises:
-            UsageError: the preprocessor has no such step.
-        """
+        """Return a postprocessor step bound to the step of ``earlier`` that it inverts."""
         return self
