@@ -90,7 +90,7 @@ class ChannelMapping:
         self._scene = robot.scene
 
     def features(self, observation: RobotObservation, keys: Sequence[str]) -> Observation:
-        """Return the features ``keys`` of one observation of the robot and of its simulated scene."""
+        """Return the features ``keys`` of an observation of robot and simulated scene."""
         return {key: self._feature(observation, key) for key in keys}
 
     def _feature(self, observation: RobotObservation, key: str) -> Array:

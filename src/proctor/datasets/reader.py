@@ -43,7 +43,7 @@ class DatasetHandle:
         return Dataset(self.source, chosen, offsets, look)
 
     def require_files(self, episodes: Sequence[int], keys: Collection[str]) -> None:
-        """Check that the data files of ``episodes`` exist, and the videos of the cameras ``keys``."""
+        """Check that data files of ``episodes`` exist, and videos of the cameras ``keys``."""
         info, table = self.source.info, self.source.episodes
         chosen = chosen_episodes(self.found.name, table, episodes)
         files = (self.found.root / file for file in _files(info, table, chosen, keys))

@@ -27,7 +27,7 @@ class ActionQueue:
         self._left: Array | None = None  # [latency, action size]
 
     def next_actions(self, chunk: Array) -> Array:
-        """Return the actions to execute before the next request, given the chunk of the last one."""
+        """Return the actions to execute before the next request, given the last one's chunk."""
         if not self._latency:
             return chunk
         if len(chunk) <= self._latency:

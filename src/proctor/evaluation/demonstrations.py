@@ -70,7 +70,7 @@ class Demonstrations:
     """"video", or "image" for PNG images inside the tables."""
 
     def environment(self, inputs: Iterable[str]) -> dict[str, str]:
-        """Check that all features can be observed here; return the workers' environment variables."""
+        """Check that all features can be observed here; return the workers' variables."""
         expert = () if self.settings.label is None else self.benchmark.expert_inputs
         return self.benchmark.preflight((*inputs, *self.observed, *expert))
 

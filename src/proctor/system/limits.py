@@ -52,7 +52,7 @@ def cannot_listen(host: str, port: int, why: str | None) -> UsageError:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a bound socket with a receive buffer for whole images, so that senders do not block."""
+    """Return a bound socket with a receive buffer for whole images, so that no sender blocks."""
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -88,7 +88,7 @@ def exception_line(error: BaseException) -> str:
 
 
 def check_contract(thing: Any, contract: type[Any]) -> None:
-    """Refuse an object that lacks members of ``contract``, or whose methods take other parameters."""
+    """Refuse an object without the members of ``contract`` or with other parameters."""
     own = type(thing).__name__
     for name in getattr(contract, "__annotations__", ()):
         if not hasattr(thing, name):

@@ -109,7 +109,7 @@ class LiberoPro(Libero):
         return None
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
-        """Check LIBERO's packages, download files and assets and, for images, check that GL works."""
+        """Check LIBERO's packages, download files and assets, and check GL for images."""
         variables = super().preflight(keys)
         try:
             find_task_files(self._config.task_files)

@@ -193,7 +193,7 @@ class DataSetTaskCommand(EditCommand):
 def plan_set_tasks(
     source: SourceDataset, task: str | None, episodes: list[int] | None, by_episode: dict[str, Any]
 ) -> EditPlan:
-    """Return the plan that gives ``task`` to ``episodes`` (None: all), and others ``by_episode``."""
+    """Plan to give ``task`` to ``episodes`` (None: all), and others ``by_episode``."""
     from proctor.datasets.edit import operations
 
     chosen = range(len(source.rows)) if episodes is None else episodes

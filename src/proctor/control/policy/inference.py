@@ -75,7 +75,7 @@ def _empty_observation(robot: Robot) -> RobotObservation:
 
 
 def _executed_steps(driver: PolicyDriver, threshold: int, latency: int) -> int:
-    """Return the actions of a chunk to execute: the next is requested ``threshold`` before its end."""
+    """Return the chunk's actions to execute: the next is requested ``threshold`` before its end."""
     chunk = driver.policy.spec.n_action_steps
     if chunk is None:
         raise UsageError(

@@ -49,7 +49,7 @@ class BuiltDataset:
 def edit(
     root: Path, destination: Destination, make: Callable[[SourceDataset], EditPlan]
 ) -> BuiltDataset:
-    """Edit the dataset in ``root`` by the plan of ``make`` and put the result at ``destination``."""
+    """Edit the dataset in ``root`` by the plan of ``make``, into ``destination``."""
     with dataset_locked(destination) as where:
         source = open_source(root)
         if destination.in_place and source.info.is_v2 and make is not convert:

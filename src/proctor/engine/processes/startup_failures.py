@@ -39,7 +39,7 @@ class StartupFailures:
         return self._release([held for held in self._held if held.spec.task.key == task])
 
     def failed(self, result: EpisodeResult) -> list[EpisodeResult]:
-        """Add an episode that failed before its first step; return the results that are errors now."""
+        """Add an episode that failed before its first step; return what are errors now."""
         assert result.error is not None
         task, summary = result.spec.task, summarize_traceback(result.error)
         if task.key in self._opened:

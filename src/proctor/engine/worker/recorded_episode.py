@@ -81,7 +81,7 @@ class RecordedEpisode(ObservedEpisode):
         super().begin()
 
     def step(self, action: Array) -> StepResult:
-        """Execute an action and record the observation before it; the last step ends the recording."""
+        """Execute an action and record the observation before it; the last step ends."""
         requested = self._request_images()
         observed = self._observe_keys([key for key in self._recorded if key not in requested])
         before = {k: v if k in self._image_keys else np.array(v) for k, v in observed.items()}

@@ -15,7 +15,7 @@ _FEWEST_RUNS = 3
 
 
 def checkpoint_selection_note(policy: Path, plan: Sequence[EpisodeSpec]) -> str | None:
-    """Return a note if ``policy`` is the best checkpoint of its training by some of these episodes."""
+    """Return a note if some of these episodes made ``policy`` its training's best checkpoint."""
     checkpoint = policy.resolve().parent
     training = checkpoint.parent.parent
     if not checkpoint.name.isdecimal() or not (training / RECORD_FILE).is_file():

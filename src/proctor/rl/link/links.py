@@ -111,7 +111,7 @@ class LearnerLink(Protocol):
         """Send where an episode starts, before its transitions (``DemonstrationStart``)."""
 
     def close(self) -> None:
-        """Close the link. Transitions that are not acknowledged stay in the link's folder, if any."""
+        """Close the link. Unacknowledged transitions stay in the link's folder, if any."""
 
 
 class LearnerEndpoint:

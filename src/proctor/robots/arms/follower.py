@@ -144,7 +144,7 @@ class SerialFollower(SerialArm, Robot):
         return sent
 
     def _check_torque(self) -> None:
-        """Ask the motors once a second whether they still hold: a dip of the power releases them."""
+        """Ask the motors each second whether they hold: a dip of the power releases them."""
         now = self.clock.now()
         if self._torque_checked_at is None:  # torque has just been switched on
             self._torque_checked_at = now

@@ -84,7 +84,7 @@ def camera_config(fields: Any, where: str) -> CameraConfig:
 
 
 def make_cameras(configs: Mapping[str, CameraConfig], clock: Clock) -> dict[str, Camera]:
-    """Make the closed cameras of ``configs``, by name; depth images are NAME_depth, as in LeRobot."""
+    """Make closed cameras, by name; depth images are NAME_depth, as in LeRobot."""
     cameras: dict[str, Camera] = {}
     for name, config in configs.items():
         made = plugins.find_camera(config.type).make(config, clock)

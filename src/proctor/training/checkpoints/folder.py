@@ -156,7 +156,7 @@ class TrainingFolder:
         return [f"{changed}: {effect}" for changed, effect in effects if changed]
 
     def check_scores_comparable(self, config: TrainConfig, resumed: Path | None) -> None:
-        """Check that new checkpoints are scored like the old ones, so that the best is meaningful."""
+        """Check that new checkpoints are scored like the old ones, so that best means something."""
         record = self._resumed(resumed)
         if record is None or self.checkpoints().newest() is None:
             return
