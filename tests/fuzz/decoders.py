@@ -10,7 +10,7 @@ import numpy as np
 
 from proctor.protocols import groot_arrays
 from proctor.protocols.zmtp import frames as zmtp
-from proctor.rl.replay.frames import complete_frames, frame
+from proctor.rl.replay.journal import complete_frames, frame
 from proctor.runs.journal import EpisodeRecord
 from proctor.runs.jsonl import UNREADABLE
 from proctor.system.limits import decode_json

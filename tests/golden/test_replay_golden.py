@@ -10,8 +10,7 @@ import torch
 from recipes import GOLDEN, hash_input
 from safetensors.torch import load_file
 
-from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings, SampleDraws
-from proctor.rl.replay.drq import Shifts
+from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings, SampleDraws, Shifts
 from proctor.rl.replay.mixer import OnlineOfflineMixer
 from proctor.rl.transitions import Transition, TransitionBatch
 

@@ -12,7 +12,7 @@ from proctor.errors import UsageError
 from proctor.features import Feature, FeatureKind
 from proctor.parsing import DEEPEST, MOST_CHARACTERS, RepeatedKey, load_yaml, parse_flow, parse_text
 from proctor.policies.act.config import ActConfig
-from proctor.policies.lerobot.checkpoint.overrides import override
+from proctor.policies.lerobot.checkpoint.checkpoint import override
 from tests.refusals import refuses
 
 BASE = {"policy.type": "random", "env.type": "fake"}

@@ -10,9 +10,10 @@ between leaves files that readers ignore. ``.proctor/publishing.json`` lists the
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +29,6 @@ from proctor.datasets.format.info_file import read_info, write_info
 from proctor.datasets.format.tables import STATS_FILE, write_stats, write_table
 from proctor.datasets.format.tasks import TASKS_FILE, read_tasks, write_tasks
 from proctor.datasets.frames.encoder import Codec
-from proctor.datasets.writing.disk_errors import explaining_disk_errors, write_failure_reason
 from proctor.datasets.writing.episode_rows import (
     EpisodeRows,
     grown_info,
@@ -57,6 +57,27 @@ from proctor.errors import DatasetError, strip_control_codes
 from proctor.system.files import recover_swap, require_utf8
 from proctor.system.locks import Lock
 from proctor.system.platform.platform_info import usable_cores
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextlib.contextmanager
+def explaining_disk_errors(root: Path, kept: str) -> Iterator[None]:
+    """Turn an OSError into a message with the reason and what is ``kept``."""
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"{root} cannot be written: {write_failure_reason(error)}; {kept}",
+            code="disk.write-failed",
+        ) from error
+
+
+def write_failure_reason(error: OSError) -> str:
+    """Return why a write failed; Arrow's errors hold the error number only in their text."""
+    full = error.errno in _FULL or any(f"[errno {number}]" in str(error) for number in _FULL)
+    return "no space left" if full else error.strerror or str(error)
+
 
 _OPEN = "open"
 _MAX_THREADS = 16

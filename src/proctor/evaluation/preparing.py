@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import platform
+import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +19,17 @@ from proctor.benchmarks.checks import check_benchmark, check_task_ids
 from proctor.callbacks.judge import Judge
 from proctor.config.base import RunConfig
 from proctor.config.evaluation import EvalConfig
+from proctor.engine.processes.forking import start_fork_server
 from proctor.engine.processes.pool import check_importable
-from proctor.engine.processes.warm_workers import FirstEpisode, WarmWorkers, close_warm_workers
+from proctor.engine.processes.warm_workers import (
+    FirstEpisode,
+    WarmWorkers,
+    close_warm_workers,
+    use_warm_workers,
+)
 from proctor.engine.rollout_settings import RolloutSettings
 from proctor.engine.scheduler import Scheduler
-from proctor.errors import UsageError, did_you_mean
-from proctor.evaluation.background_setup import start_background_setup
+from proctor.errors import ProctorError, UsageError, did_you_mean
 from proctor.evaluation.perturbing import MadeBenchmark, with_perturbations, without_unnoticed
 from proctor.evaluation.plan import (
     InferencePlacement,
@@ -62,6 +69,37 @@ from proctor.system.platform.platform_info import (
     usable_memory_bytes,
 )
 from proctor.system.ray_cluster import check_cluster
+
+
+def start_background_setup(
+    benchmark: Benchmark, *, in_workers: bool, images: bool, warm: WarmWorkers | None = None
+) -> None:
+    """Start to import the simulator's modules and, for ``images``, to probe the GL backends.
+
+    The ``warm`` workers start as soon as the GL backend is known. Returns at once. All of it runs
+    in other processes; the code that needs the results waits for them.
+    """
+    variables = benchmark.preflight(())
+    if in_workers:
+        start_fork_server(benchmark.preload, variables)
+    if images:
+        if warm is not None:
+            use_warm_workers(warm)
+        threading.Thread(target=_find_graphics, args=(benchmark, warm), daemon=True).start()
+
+
+def _find_graphics(benchmark: Benchmark, warm: WarmWorkers | None) -> None:
+    """Fill the cache that the next ``preflight`` reads, and start the ``warm`` workers."""
+    try:
+        # The caller that needs the backend asks again and gets the error.
+        with contextlib.suppress(ProctorError):
+            environment = benchmark.preflight(display_keys(benchmark.features()))
+            if warm is not None:
+                warm.start(environment)
+    finally:
+        if warm is not None:
+            warm.skip()
+
 
 Config = TypeVar("Config", bound=RunConfig)
 

@@ -18,8 +18,8 @@ from proctor.benchmarks.libero_plus.benchmark import LiberoPlus, LiberoPlusConfi
 from proctor.benchmarks.libero_plus.camera import View, moved_camera
 from proctor.benchmarks.libero_plus.noise import corrupted, noise_key
 from proctor.benchmarks.libero_plus.package import plus_assets
-from proctor.benchmarks.libero_plus.robot_pose import init_pose
 from proctor.benchmarks.libero_plus.selection import chosen_kinds, chosen_levels, kind_of
+from proctor.benchmarks.libero_plus.sim import init_pose
 from proctor.benchmarks.libero_plus.tasks import Dimension, PlusTask, plus_tasks
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig

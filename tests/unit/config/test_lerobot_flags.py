@@ -22,7 +22,7 @@ from proctor.errors import UsageError
 from proctor.evaluation.preparing import default_folder
 from proctor.features import STATE
 from proctor.fingerprint import ConfigUse
-from proctor.policies.lerobot.checkpoint.overrides import idle_overrides, override
+from proctor.policies.lerobot.checkpoint.checkpoint import idle_overrides, override
 from proctor.policies.lerobot.config.families import FAMILIES, family
 from tests.refusals import refuses
 

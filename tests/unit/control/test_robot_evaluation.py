@@ -13,8 +13,8 @@ from proctor.commands.evaluation.eval import run as eval_command
 from proctor.config.robot_evaluation import RobotEvalConfig
 from proctor.config.robot_recording import RobotRecordConfig
 from proctor.config.rollout import RolloutConfig
-from proctor.control.sealed_session import SEALED_FILE, read_session
 from proctor.control.trials.plan import draw_trials
+from proctor.control.trials.session import SEALED_FILE, read_session
 from proctor.errors import UsageError
 from proctor.report.compare.comparison import Criteria, compare_all
 from proctor.report.run.run import load_run

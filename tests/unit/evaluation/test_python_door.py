@@ -23,7 +23,7 @@ import proctor
 from proctor import PolicyFunction
 from proctor.cli import main
 from proctor.errors import MissingExtra, UsageError
-from proctor.evaluation.gym.env import GymEnv, _flat
+from proctor.evaluation.gym.vector import GymEnv, _flat
 from proctor.evaluation.run import Evaluation
 from proctor.features import Array
 from proctor.policies.base import Batch, Placement, Policy, PolicySpec

@@ -29,8 +29,7 @@ from proctor.policies.blocks.encoder_sizes import ResNet10Sizes
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 from proctor.policies.gaussian_actor.network import GaussianActorNetwork
 from proctor.policies.gaussian_actor.processors import make_pipelines
-from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, read_checkpoint
-from proctor.policies.lerobot.checkpoint.overrides import override
+from proctor.policies.lerobot.checkpoint.checkpoint import load_policy, override, read_checkpoint
 from proctor.policies.lerobot.checkpoint.saving import write_checkpoint, write_pipeline
 from proctor.policies.lerobot.config.config import encode_config
 

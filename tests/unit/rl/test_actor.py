@@ -21,7 +21,7 @@ from proctor.rl.actor.interventions import (
 )
 from proctor.rl.environment.environments import EnvStep, SimOnlineEnv, StepInfo
 from proctor.rl.learner.metrics import BufferSizes, MetricMeans
-from proctor.rl.learner.tracking import metric_figures
+from proctor.rl.learner.monitor import metric_figures
 from proctor.rl.link.links import ActorWeights, InProcessLink, LearnerEndpoint, ReceivedTransition
 from proctor.rl.transitions import Transition
 from proctor.starts import DemonstrationStart

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from proctor.rl.actor.progress import ActorProgress
+from proctor.rl.actor.run import ActorProgress
 from proctor.rl.link.links import InteractionMessage
 
 

@@ -19,8 +19,7 @@ import pytest
 
 from proctor.errors import ProtocolError, RunFolderError, WriteFailed
 from proctor.rl.link.links import ActorPosition, ReceivedTransition
-from proctor.rl.replay.frames import complete_frames, frame
-from proctor.rl.replay.journal import Journal
+from proctor.rl.replay.journal import Journal, complete_frames, frame
 from proctor.rl.transitions import Transition
 from tests.refusals import refuses
 from tests.unit.rl.transition_cases import assert_same, episode
@@ -186,7 +185,7 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path) -> N
     code = """
 import sys
 from pathlib import Path
-from proctor.rl.replay.frames import complete_frames, frame
+from proctor.rl.replay.journal import complete_frames, frame
 from proctor.rl.replay.journal import Journal
 from tests.unit.rl.test_journal import SMALL, numbered
 from tests.refusals import refuses

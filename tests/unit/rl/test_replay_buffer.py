@@ -10,8 +10,14 @@ import pytest
 import torch
 
 from proctor.errors import ProtocolError, RunFolderError, UsageError
-from proctor.rl.replay.buffer import ReplayBuffer, ReplaySettings, SampleDraws
-from proctor.rl.replay.drq import PAD, Shifts, shift_images
+from proctor.rl.replay.buffer import (
+    PAD,
+    ReplayBuffer,
+    ReplaySettings,
+    SampleDraws,
+    Shifts,
+    shift_images,
+)
 from proctor.rl.replay.mixer import IS_DEMONSTRATION, OnlineOfflineMixer
 from proctor.rl.transitions import Transition, TransitionBatch
 from tests.unit.rl.transition_cases import FRONT, STATE, episode

@@ -14,7 +14,7 @@ from proctor.policies.lerobot.processors.processors import Pipeline
 from proctor.rl.algorithms.base import Algorithm, TensorTree
 from proctor.rl.learner.learner import Learner, LearnerCounters, LearnerSettings
 from proctor.rl.learner.metrics import OnlineMetrics
-from proctor.rl.learner.state import read_learner, write_learner
+from proctor.rl.learner.session import read_learner, write_learner
 from proctor.rl.link.links import InProcessLink, LearnerEndpoint
 from proctor.rl.replay.buffer import ReplayBuffer
 from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings

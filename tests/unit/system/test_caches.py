@@ -27,7 +27,7 @@ from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
 from proctor.datasets.reading.cached import CachedSource
 from proctor.errors import ProctorError
 from proctor.system import caches
-from proctor.system.graphics import gl_probe_cache
+from proctor.system.graphics import gl_probe as gl_probe_cache
 from proctor.system.platform import package_files
 from tests.unit.datasets.making import GOLDEN, make_numbers
 

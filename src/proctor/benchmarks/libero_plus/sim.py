@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,33 @@ from proctor.benchmarks.libero.world import make_world
 from proctor.benchmarks.libero_plus.camera import moved_camera
 from proctor.benchmarks.libero_plus.noise import corrupted, noise_key
 from proctor.benchmarks.libero_plus.package import make_plus_world
-from proctor.benchmarks.libero_plus.robot_pose import init_pose
 from proctor.benchmarks.libero_plus.tasks import PlusTask
 from proctor.features import Array
 from proctor.system.graphics.gl import can_render
 from proctor.types import EpisodeSpec, StepResult
+
+N_POSES = 500
+_DEFAULT = np.array([0, -1.61037389e-01, 0, -2.44459747, 0, 2.22675220, np.pi / 4])
+_PER_LENGTH = 100
+_LENGTHS_RAD = (0.1, 0.2, 0.3, 0.4, 0.5)
+_DIGITS = 8
+
+
+@cache
+def _poses() -> Array:
+    draw, rows = np.random.RandomState(42), []
+    for number in range(N_POSES):
+        direction = draw.randn(len(_DEFAULT))
+        direction = direction / np.linalg.norm(direction)
+        pose = _DEFAULT + direction * _LENGTHS_RAD[number // _PER_LENGTH]
+        rows.append([round(float(angle), _DIGITS) for angle in pose])
+    return np.array(rows)
+
+
+def init_pose(number: int) -> Array:
+    """Return initial pose ``number`` (1 to 500) of the seven joints, in radians."""
+    return np.array(_poses()[number - 1])
+
 
 CAMERA = "agentview"
 """The camera that LIBERO-plus perturbs; the wrist camera never changes."""

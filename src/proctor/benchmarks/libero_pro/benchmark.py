@@ -20,7 +20,6 @@ from proctor.benchmarks.libero.benchmark import (
 from proctor.benchmarks.libero.prompt import Prompt
 from proctor.benchmarks.libero.tasks import task_names
 from proctor.benchmarks.libero.versions import check_versions
-from proctor.benchmarks.libero_pro.objects import PLACED_LIKE
 from proctor.benchmarks.libero_pro.task_files import (
     PACKAGE,
     changed_task_files,
@@ -41,6 +40,28 @@ from proctor.features import Array
 from proctor.fingerprint import PRESENTATION
 from proctor.settings import setting
 from proctor.types import Perturbation, Task
+
+PLACED_LIKE = {
+    "bigger_akita_black_bowl": "akita_black_bowl",
+    "bigger_alphabet_soup": "alphabet_soup",
+    "black_bowl": "akita_black_bowl",
+    "blue_ketchup": "alphabet_soup",
+    "brown_rack": "wine_rack",
+    "green_bbq_sauce": "bbq_sauce",
+    "green_butter": "butter",
+    "green_chocolate_pudding": "chocolate_pudding",
+    "red_basket": "basket",
+    "red_cream_cheese": "cream_cheese",
+    "red_salad_dressing": "salad_dressing",
+    "white_bottle": "wine_bottle",
+    "yellow_cabinet": "white_cabinet",
+    "yellow_milk": "alphabet_soup",
+    "yellow_moka_pot": "moka_pot",
+    "yellow_plate": "plate",
+    "yellow_stove": "flat_stove",
+    "yellow_tomato_sauce": "tomato_sauce",
+}
+
 
 if TYPE_CHECKING:
     from proctor.benchmarks.libero.sim import LiberoSimSettings

@@ -7,21 +7,18 @@ An interrupted session is completed by another one in the same random order, fro
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from proctor.callbacks.journal_writer import EffortLog, JournalWriter
 from proctor.control.policy.driver import PolicyDriver
-from proctor.control.sealed_session import (
-    largest_deviation,
-    new_session,
-    read_session,
-)
 from proctor.control.terminal.live_page import LivePage
 from proctor.control.terminal.reference_pictures import ReferencePictures
 from proctor.control.trials.loop import TrialLoop, TrialRun
@@ -50,15 +47,70 @@ from proctor.report.run.summary import eval_info
 from proctor.report.run.warnings import run_warnings
 from proctor.robots.base import VELOCITIES, Robot, RobotObservation
 from proctor.runs.disk_errors import ignoring_later_disk_errors
-from proctor.runs.folder import EVAL_INFO_FILE, RunRecord, write_json
+from proctor.runs.folder import EVAL_INFO_FILE, RunRecord, write_json, write_run_file
 from proctor.runs.journal import JOURNAL_FILE, EpisodeRecord, read_journal, videos_in
 from proctor.runs.jsonl import truncate_partial_line
 from proctor.runs.labels import LabelRecord, append_label
 from proctor.runs.latency import bucket_of, latency_summary
-from proctor.runs.records import RunProgress
+from proctor.runs.records import FiniteFloat, RunProgress
 from proctor.runs.sessions import read_session_totals
 from proctor.system import clock
+from proctor.system.files import read_regular_file
 from proctor.types import EpisodeSpec, Start, Task
+
+SEALED_FILE = "sealed.json"
+_ENTROPY_BYTES = 16
+
+Pose = dict[str, FiniteFloat]
+
+
+class SealedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """Content of the sealed file."""
+
+    entropy: Annotated[str, msgspec.Meta(pattern=f"^[0-9a-f]{{{2 * _ENTROPY_BYTES}}}$")]
+    """Draws the order of the trials; hexadecimal."""
+    target: Pose | None = None
+    """Where the robot stood before the first trial; it returns there before every trial."""
+    start: Pose | None = None
+    """The measured pose at the start of the first trial, which all other starts must have."""
+
+    @property
+    def order_seed(self) -> int:
+        """The entropy as a number."""
+        return int(self.entropy, 16)
+
+    def write(self, root: Path) -> None:
+        """Write the file atomically."""
+        write_run_file(root / SEALED_FILE, msgspec.json.encode(self) + b"\n")
+
+
+def new_session() -> SealedSession:
+    """Draw the order of new trials."""
+    return SealedSession(entropy=secrets.token_hex(_ENTROPY_BYTES))
+
+
+def read_session(root: Path) -> SealedSession:
+    """Return the session that ``--resume`` goes on with."""
+    file = root / SEALED_FILE
+    try:
+        return msgspec.json.decode(read_regular_file(file), type=SealedSession)
+    except (OSError, msgspec.DecodeError) as error:
+        what = "is gone" if isinstance(error, FileNotFoundError) else f"is damaged: {error}"
+        raise UsageError(
+            f"--resume: {file} {what}; the order and the pose of its trials are unknown, so begin "
+            "new ones in another --output_dir",
+            code="run.damaged",
+        ) from None
+
+
+def largest_deviation(
+    start: Mapping[str, float], measured: Mapping[str, float]
+) -> tuple[str, float]:
+    """Return the channel that is farthest from the start, and how far; same names in both."""
+    return max(
+        ((name, abs(measured[name] - start[name])) for name in start), key=lambda one: one[1]
+    )
+
 
 _STARTS = 2
 """Times that a robot returns to its first pose before a trial is given up."""

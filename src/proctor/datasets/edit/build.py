@@ -5,13 +5,13 @@ The files are written in this order: videos, data, episodes table, statistics, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from proctor.datasets.edit.card import merged_card
 from proctor.datasets.edit.destination import Destination, building, dataset_locked
 from proctor.datasets.edit.edit_plan import EditPlan, SourceDataset, data_segments, open_source
 from proctor.datasets.edit.edited_statistics import EditedStatistics
@@ -26,10 +26,46 @@ from proctor.datasets.format.info import VERSION, Info
 from proctor.datasets.format.info_file import write_info
 from proctor.datasets.format.tables import write_stats
 from proctor.datasets.format.tasks import SUBTASK_INDEX, SUBTASKS_FILE, write_tasks
-from proctor.datasets.hub import CARD_FILE
+from proctor.datasets.hub import CARD_FILE, card_head
 from proctor.datasets.writing.file_allocation import FileNumber
 from proctor.datasets.writing.staging import StagingArea
 from proctor.errors import DatasetError, UsageError
+from proctor.system.files import read_regular_file
+from proctor.version import __version__
+
+_MOST_BYTES = 2**16
+"""Largest card that is quoted, in bytes."""
+_EDGE = "---\n"
+"""Delimiter of the YAML block at the top of a card."""
+
+
+def merged_card(edit_plan: EditPlan, name: str) -> str:
+    """Return the card of the dataset ``name`` that ``edit_plan`` merges."""
+    return f"""\
+{card_head(name)}
+Put together by Proctor {__version__} of these datasets, in this order, as LeRobotDataset {VERSION}:
+
+{chr(10).join(_parts(edit_plan))}
+"""
+
+
+def _parts(edit_plan: EditPlan) -> Iterator[str]:
+    """Yield lines for every source: its number of episodes, and its quoted card."""
+    for source, kept in itertools.groupby(edit_plan.kept, lambda kept: kept.source):
+        yield f"- `{source.root.name}`, {len(list(kept))} episodes"
+        for line in _own_words(source.root / CARD_FILE):
+            yield f"  > {line}".rstrip()
+
+
+def _own_words(path: Path) -> list[str]:
+    """Return the lines of a card without its YAML block; empty if there is no card."""
+    try:
+        said = read_regular_file(path, _MOST_BYTES).decode()
+    except (OSError, UnicodeDecodeError):
+        return []
+    if said.startswith(_EDGE):
+        said = said.partition(f"\n{_EDGE}")[2]
+    return said.strip().splitlines()
 
 
 @dataclass(frozen=True)

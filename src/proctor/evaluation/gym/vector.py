@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, overload
 
 import gymnasium
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import batch_space
@@ -25,9 +26,50 @@ from proctor.config.builder import benchmark_config_from
 from proctor.engine.processes.forking import start_fork_server, without_main_module
 from proctor.engine.worker.worker import exit_with_parent
 from proctor.errors import ProctorWarning, UsageError
-from proctor.evaluation.gym.env import GymEnv
+from proctor.evaluation.gym.lerobot_names import observation_space
 from proctor.evaluation.gym.sim_env import SimEnv, SimEnvParts
-from proctor.features import observed_keys
+from proctor.features import Array, observed_keys
+
+
+class GymEnv(SimEnv):
+    """A ``gymnasium.Env`` in this process whose observation is a flat Dict of arrays.
+
+    Several cameras are named ``pixels.NAME``. The simulator opens at the first reset.
+    """
+
+    def __init__(self, parts: SimEnvParts) -> None:
+        super().__init__(parts)
+        self.observation_space = spaces.Dict(_flat(observation_space(self._features).spaces))
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Start an episode with ``seed``, or with the next seed of this environment."""
+        observation, info = super().reset(seed=seed, options=options)
+        return _flat(observation), info
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Take one step.
+
+        Raises:
+            ResetNeeded: there is no episode, or it has ended.
+        """
+        if self._episode is None or self._episode.ended:
+            raise gymnasium.error.ResetNeeded("the episode has ended or not begun; call reset")
+        observation, reward, terminated, truncated, info = super().step(action)
+        return _flat(observation), reward, terminated, truncated, info
+
+
+def _flat(nested: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping without nested mappings, joining names by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, dict | spaces.Dict):
+            inner = value.spaces if isinstance(value, spaces.Dict) else value
+            flat |= {f"{name}.{key}": item for key, item in inner.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 @overload

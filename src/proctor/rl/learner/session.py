@@ -6,34 +6,89 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import torch
 from rich.console import Console
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
 from proctor.callbacks import wandb
 from proctor.config.lerobot.online import lerobot_online_config
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.sections.online import Role
+from proctor.errors import UsageError
 from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig, local_checkpoint
 from proctor.policies.lerobot.checkpoint.saving import write_checkpoint_files
 from proctor.rl.actor.pool import ActorPool
+from proctor.rl.algorithms.base import Algorithm
 from proctor.rl.algorithms.sac import Sac
 from proctor.rl.learner.checkpoints import write_sac
-from proctor.rl.learner.learner import Learner, LearnerSettings
+from proctor.rl.learner.learner import Learner, LearnerCounters, LearnerSettings
 from proctor.rl.learner.monitor import OnlineMonitor
-from proctor.rl.learner.state import read_learner, write_learner
-from proctor.rl.link.links import LearnerEndpoint
+from proctor.rl.link.links import ActorWeights, LearnerEndpoint
 from proctor.rl.replay_storage import Admitted
 from proctor.rl.setup import OnlineSetup, prepare
 from proctor.runs.training import EVALUATIONS, REPLAY
-from proctor.system.files import require_utf8
+from proctor.system.files import read_regular_file, require_utf8
 from proctor.trained_starts import TRAINED_STARTS_FILE, TrainedStarts
 from proctor.training.checkpoints.folder import SessionData, TrainingFolder
-from proctor.training.checkpoints.saving import PRETRAINED
+from proctor.training.checkpoints.saving import PRETRAINED, STATE
 from proctor.training.checkpoints.trained_starts import earlier_starts
 from proctor.training.metrics.stopping import StopRequests
+
+_COUNTERS, _TENSORS = "learner.json", "learner.safetensors"
+_ALGORITHM, _PUBLISHED = "algorithm.", "published."
+
+
+def write_learner(learner: Learner, checkpoint: Path) -> None:
+    """Write the state of a learner into a checkpoint's folder.
+
+    Raises:
+        OSError, SafetensorError: the files cannot be written.
+    """
+    folder = checkpoint / STATE
+    folder.mkdir(exist_ok=True)
+    tensors = {_ALGORITHM + name: value for name, value in learner.algorithm.state().items()}
+    if learner.published is not None:
+        for module, arrays in learner.published.modules.items():
+            for name, array in arrays.items():
+                tensors[f"{_PUBLISHED}{module}/{name}"] = torch.from_numpy(array)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / _TENSORS)
+    (folder / _COUNTERS).write_bytes(msgspec.json.encode(asdict(learner.counters)))
+
+
+def read_learner(
+    checkpoint: Path, algorithm: Algorithm
+) -> tuple[LearnerCounters, ActorWeights | None]:
+    """Restore ``algorithm`` from a checkpoint; return the counters and the published weights."""
+    folder = checkpoint / STATE
+    try:
+        counters = msgspec.json.decode(read_regular_file(folder / _COUNTERS), type=LearnerCounters)
+        tensors = load_file(folder / _TENSORS)
+        algorithm.load_state(
+            {
+                name.removeprefix(_ALGORITHM): value
+                for name, value in tensors.items()
+                if name.startswith(_ALGORITHM)
+            }
+        )
+    except (OSError, SafetensorError, msgspec.MsgspecError, KeyError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise UsageError(
+            f"{folder} cannot be resumed: {reason}", code="checkpoint.invalid-state"
+        ) from None
+    modules: dict[str, dict[str, object]] = {}
+    for name, value in tensors.items():
+        if name.startswith(_PUBLISHED):
+            module, _, key = name.removeprefix(_PUBLISHED).partition("/")
+            modules.setdefault(module, {})[key] = value.numpy()
+    weights = ActorWeights(modules, counters.published_steps) if modules else None  # type: ignore[arg-type]
+    return counters, weights
+
 
 LOGS = "logs"
 _FAREWELL_S = 2.0
