@@ -250,7 +250,7 @@ def measure_replies(runs: int, seed: int, folder: Path) -> None:
     from proctor.config.builder import build
     from proctor.config.robot_recording import RobotRecordConfig
     from proctor.control.recording.session import (
-        Surroundings,
+        SessionContext,
         prepare_recording,
         run_recording_session,
     )
@@ -264,7 +264,7 @@ def measure_replies(runs: int, seed: int, folder: Path) -> None:
     prepared = prepare_recording(build(RobotRecordConfig, settings))
     readings = Readings(prepared.robot, runs, seed)
     prepared.robot.get_observation = readings.observe  # type: ignore[method-assign]
-    outcome = run_recording_session(prepared, Surroundings(KeyHub()))
+    outcome = run_recording_session(prepared, SessionContext(KeyHub()))
     lost = sum(outcome.health.lost_replies.values())
     say("reply: faults", str(readings.injected))
     say("reply: replies lost and asked again", str(lost))

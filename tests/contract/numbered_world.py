@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.benchmarks.base import BenchmarkPlugin
-from proctor.benchmarks.isolated.plugin import WorldProbe, make_foreign
+from proctor.benchmarks.isolated.plugin import WorldProbe, make_isolated
 from proctor_worker.worlds.point import PointSim, PointWorld
 from tests.unit.worker.point_world import PointConfig
 
@@ -27,7 +27,7 @@ def make(config: dict[str, Any]) -> NumberedWorld:
 
 PLUGIN = BenchmarkPlugin(
     config=PointConfig,
-    make=make_foreign,
+    make=make_isolated,
     summary="starts that depend on the index",
     probe=WorldProbe(f"{__name__}:make", "numbered"),
     starts_interpreter=True,

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from proctor.callbacks.base import Callback
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.errors import strip_control_codes, summarize_traceback
 from proctor.runs.journal import EpisodeRecord, make_record
 from proctor.runs.records import RunProgress
@@ -246,7 +246,7 @@ class RecordingTarget:
     """Demonstrations to keep per task."""
     before: Mapping[tuple[str, int], int]
     """Demonstrations of each task that earlier sessions recorded."""
-    keep: Keep
+    keep: EpisodeFilter
 
 
 class RecordingProgress(ProgressCallback):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from proctor.datasets.writing.staged_episode import StagedEpisodeWriter
 
 
-class Keep(Enum):
+class EpisodeFilter(Enum):
     """Which episodes become demonstrations."""
 
     SUCCESS = "success"
@@ -47,7 +47,7 @@ class Keep(Enum):
 
     def keeps(self, outcome: Outcome) -> bool:
         """Return whether an episode with this outcome is kept."""
-        return outcome.is_complete and (self is Keep.ALL or outcome is Outcome.SUCCESS)
+        return outcome.is_complete and (self is EpisodeFilter.ALL or outcome is Outcome.SUCCESS)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class RecordingOptions:
     codec: Codec
     observed_features: dict[str, Feature]
     """Features recorded at every step, as the benchmark offers them."""
-    keep: Keep = Keep.SUCCESS
+    keep: EpisodeFilter = EpisodeFilter.SUCCESS
     noise: ActionNoise = field(default_factory=ActionNoise)
     expert_labeling: ExpertLabeling | None = None
     """How the expert labels steps; None: the policy's actions are recorded."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from proctor.callbacks.action_labels import ActionLabel
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.config.base import RECORDED_SEED, RunConfig
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.source import lerobot_home
@@ -103,7 +103,7 @@ class RecordSettings:
         f"maximum episodes to run per task (default: {_TRIES_PER_EPISODE} times n_episodes)",
         PRESENTATION,
     )
-    keep: Keep | None = setting(
+    keep: EpisodeFilter | None = setting(
         None,
         "episodes to keep: the successful ones, or all (default: success; all with "
         "--record.label=expert)",
@@ -154,10 +154,10 @@ class RecordSettings:
         if self.starts is RecordedStarts.RANDOM:
             self.starts = None
         if self.keep is None:
-            self.keep = Keep.SUCCESS if self.label is None else Keep.ALL
+            self.keep = EpisodeFilter.SUCCESS if self.label is None else EpisodeFilter.ALL
 
     @property
-    def kept(self) -> Keep:
+    def kept(self) -> EpisodeFilter:
         """Which episodes are kept, with the default resolved."""
         assert self.keep is not None
         return self.keep

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import ClassVar
 
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.config.base import MOST_SEED, RECORDED_SEED
 from proctor.config.recording import RecordedDataset
 from proctor.config.sections.devices import MOST_FPS, RobotCommandConfig
@@ -82,7 +82,7 @@ class TakeSettings:
 
     help_group: ClassVar[str] = "Takes"
 
-    keep: Keep | None = setting(
+    keep: EpisodeFilter | None = setting(
         None,
         "takes to keep on a simulated robot: the successful ones, or all (default: success "
         "with a scripted teleoperator, else all)",

@@ -15,7 +15,7 @@ from proctor.control.loop.units import channels_of, check_channels
 from proctor.control.policy.approach import approach
 from proctor.control.recording.log import read_recording_log
 from proctor.control.recording.recorded_dataset import check_robot_type
-from proctor.control.recording.take import changed_channels
+from proctor.control.recording.recorded_episode import changed_channels
 from proctor.control.terminal.keys import ControlKey
 from proctor.datasets.reader import open_handle
 from proctor.errors import UsageError

@@ -69,11 +69,11 @@ def _image(shape: tuple[int, int, int], stored_as: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ControlStep:
     """One tick of a control loop: what was observed, wished and sent."""
 
     observation: RobotObservation
-    wished: Action
+    requested_action: Action
     sent: Action
     time_s: float
     """Time of the observation since the episode's start."""
@@ -95,7 +95,7 @@ class FrameBuilder:
         self.repeats = dict.fromkeys(self._cameras, 0)
         """Camera -> frames of this episode that repeat an image."""
 
-    def frame(self, tick: Exchange) -> dict[str, Any]:
+    def frame(self, tick: ControlStep) -> dict[str, Any]:
         """Return the frame of one tick.
 
         A camera without a newer image returns the same array again.
@@ -104,7 +104,7 @@ class FrameBuilder:
         frame: dict[str, Any] = {
             ACTION: _values(self._action, tick.sent),
             STATE: _values(self._state, seen),
-            WISHED_ACTION: _values(self._action, {**tick.sent, **tick.wished}),
+            WISHED_ACTION: _values(self._action, {**tick.sent, **tick.requested_action}),
             TIME: np.array([tick.time_s], np.float64),
         }
         if self._scene:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from proctor.control.loop.pacing import Jitter, Pacer
 from proctor.control.loop.session import ControlSession
-from proctor.control.recording.take import LoopWatcher
-from proctor.control.robot_frames import Exchange
+from proctor.control.recording.recorded_episode import LoopWatcher
+from proctor.control.robot_frames import ControlStep
 from proctor.control.terminal.keys import ControlKey
 from proctor.robots.base import DeviceHealth
 
@@ -64,11 +64,13 @@ def teleoperate(
         if seconds is not None and now - began + 0.5 / fps >= seconds:
             break
         observation = robot.get_observation()
-        wished = teleop.get_action()
-        sent = robot.send_action(wished)
+        requested = teleop.get_action()
+        sent = robot.send_action(requested)
         if watcher is not None:
             watcher.on_tick(
-                "driving", now - began, Exchange(observation, wished, sent, now - began)
+                "driving",
+                now - began,
+                ControlStep(observation, requested, sent, now - began),
             )
     return TeleoperationResult(
         now - began, pacer.rate_hz, pacer.jitter(), robot.health(), teleop.health()

@@ -123,7 +123,7 @@ def check(
         return CheckReport(
             root, None, (_unreadable(root, "info.unreadable", INFO_FILE, error),), decode
         )
-    look = _Look(root, info, decode, tell)
+    look = _DatasetCheck(root, info, decode, tell)
     findings = with_repairs(list(look.all()), look.mends, info.total_episodes)
     findings.sort(key=lambda finding: finding.level is not FindingLevel.ERROR)
     return CheckReport(
@@ -189,7 +189,7 @@ def _keep_meta_file(root: Path, name: str, backup: Path | None) -> Path:
 
 
 @dataclass(frozen=True)
-class _Look:
+class _DatasetCheck:
     root: Path
     info: Info
     decode: bool

@@ -91,7 +91,7 @@ class DatasetWriter:
         """Use ``create`` or ``resume``."""
         self.root, self.info, self.codec = root, info, codec
         self._lock: Lock | None = lock
-        self._workshop = StagingArea(root)
+        self._staging = StagingArea(root)
         self._open: StagedEpisodeWriter | None = None
         self._tasks: tuple[str, ...] = ()
         self._last: FileAllocation | None = None
@@ -174,7 +174,7 @@ class DatasetWriter:
 
     def new_take(self, name: str) -> Path:
         """Return a folder in which any process may record an episode for ``append``."""
-        return self._workshop.takes / name
+        return self._staging.takes / name
 
     def add_frame(self, frame: Mapping[str, Any], task: str) -> None:
         """Add a frame to the open episode; the first frame opens one."""
@@ -223,7 +223,7 @@ class DatasetWriter:
                 code="dataset.nothing-to-remove",
             )
         with self._keeping("the last one may be among them"):
-            self._workshop.intend(self._last)
+            self._staging.intend(self._last)
             write_info(self.root, before)
             self._read()
 
@@ -258,7 +258,7 @@ class DatasetWriter:
         """Release the lock without compacting the files."""
         if self._lock is not None:
             self.discard_episode()
-            self._workshop.leave()
+            self._staging.leave()
             unlock_dataset(self.root, self._lock)
             self._lock = None
 
@@ -297,7 +297,7 @@ class DatasetWriter:
         """Write the files of episodes; the last one, info.json, makes them visible."""
         root, info = self.root, self.info
         make_folders(root, [*places.paths(root, info), root / TASKS_FILE])
-        self._workshop.intend(places)
+        self._staging.intend(places)
         for key, films in places.videos.items():
             paths = [video_file(root, info, key, *place) for place in films]
             link_or_copy_all(zip((take.video(key) for take in takes), paths, strict=True))
@@ -313,11 +313,11 @@ class DatasetWriter:
         self._totals.add_all(stats, stack_numbers(entries), [entry.pixels for entry in entries])
         for entry in entries:
             for key, counts in entry.pixels.items():
-                self._workshop.write_levels(key, entry.row.index, counts)
+                self._staging.write_levels(key, entry.row.index, counts)
         write_stats(root, self._totals.stats())
         now = grown_info(info, last)
         write_info(root, now)
-        self._workshop.forget()
+        self._staging.forget()
         self.info, self._tasks, self._last = now, last.tasks, places
         self._keeps_starts = starts
         self._before_last = info
@@ -354,7 +354,7 @@ class DatasetWriter:
 
     def _undo(self, episodes: Episodes) -> None:
         """Remove the files of an append that did not finish."""
-        places = self._workshop.intended()
+        places = self._staging.intended()
         if places is None:
             return
         if places.episode >= self.info.total_episodes:
@@ -366,7 +366,7 @@ class DatasetWriter:
             else:
                 (self.root / TASKS_FILE).unlink(missing_ok=True)
                 (self.root / STATS_FILE).unlink(missing_ok=True)
-        self._workshop.forget()
+        self._staging.forget()
 
     def _compacted(self) -> str | None:
         assert self._lock is not None

@@ -19,7 +19,7 @@ from proctor.benchmarks.training_starts import unpublished
 from proctor.callbacks.base import Callback
 from proctor.callbacks.dataset import DatasetCallback, OpenDataset
 from proctor.callbacks.early_stopping import EarlyStopping
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.config.recording import RecordConfig
 from proctor.config.sections.evaluation import VideoSettings
 from proctor.errors import UsageError
@@ -129,7 +129,7 @@ def prepare(config: RecordConfig) -> tuple[RolloutContext[RecordConfig], Demonst
     folder = RunFolder(config.run_folder)
     _check_destination(config, folder)
     context = prepare_context(config, folder, range(config.record.n_episodes))
-    if config.record.kept is Keep.SUCCESS:
+    if config.record.kept is EpisodeFilter.SUCCESS:
         require_judged(context.benchmark, "successes are kept (or --record.keep=all)")
     demonstrations = check_recording(context.benchmark, config.dataset, config.record, folder.path)
     demonstrations.environment(context.policy.spec.inputs)

@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.benchmarks.base import Benchmark
 from proctor.callbacks.dataset import AppendOrder, DatasetCallback, OpenDataset
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.config.evaluation import EvalConfig
 from proctor.config.recording import RecordDatasetSettings, RecordSettings
 from proctor.errors import UsageError
@@ -31,7 +31,7 @@ def check_rollout_recording(
             f"--record: {config.record} exists; choose another folder", code="dataset.exists"
         )
     extra = [REWARD, SUCCESS] if benchmark.judged else [REWARD]
-    settings = RecordSettings(keep=Keep.ALL, images=config.record_images, extra=extra)
+    settings = RecordSettings(keep=EpisodeFilter.ALL, images=config.record_images, extra=extra)
     dataset = RecordDatasetSettings(root=config.record)
     dataset.validate()
     return check_recording(benchmark, dataset, settings, folder)

@@ -11,7 +11,7 @@ import numpy as np
 
 from proctor import plugins
 from proctor.config.online_training import OnlineTrainConfig
-from proctor.config.sections.online import Fix
+from proctor.config.sections.online import LeRobotFix
 from proctor.errors import UsageError, did_you_mean
 from proctor.features import ACTION, ActionSpec, Array, Feature, FeatureKind, Interface, NormMode
 from proctor.fingerprint import ConfigUse
@@ -97,7 +97,7 @@ def _new_policy(
     policy.validate()
     notes = []
     is_unit = np.allclose(low, -1) and np.allclose(high, 1)
-    if not is_unit and Fix.NORMALISATION not in config.rl.fixes:
+    if not is_unit and LeRobotFix.NORMALISATION not in config.rl.fixes:
         notes.append(
             "the actions' range is not -1 to 1: LeRobot's learner then mixes two scales, as this "
             "one does; --rl.fix=normalisation mends it"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from proctor.config.sections.online import Fix
+from proctor.config.sections.online import LeRobotFix
 from proctor.features import ACTION
 from proctor.policies.lerobot.processors.processors import Pipeline
 from proctor.rl.learner.metrics import BufferSizes
@@ -42,7 +42,7 @@ class StorageSettings:
     batch_size: int
     online_ratio: float
     seed: int
-    fixes: frozenset[Fix]
+    fixes: frozenset[LeRobotFix]
     storage_device: str
     device: torch.device
     memory_bytes: int
@@ -54,7 +54,7 @@ class StorageSettings:
             ReplaySettings(
                 capacity=capacity,
                 keys=self.keys,
-                own_next=Fix.TRUNCATION in self.fixes,
+                own_next=LeRobotFix.TRUNCATION in self.fixes,
                 storage_device=self.storage_device,
                 device=str(self.device),
                 mapped_above_bytes=self.memory_bytes,
@@ -64,7 +64,7 @@ class StorageSettings:
 
 
 @dataclass(frozen=True)
-class Admitted:
+class ReplayCursor:
     """How many transitions the buffers of a checkpoint had got."""
 
     online: int = 0
@@ -80,7 +80,7 @@ class ReplayStorage:
         settings: StorageSettings,
         preprocessor: Pipeline,
         fill_offline: Callable[[ReplayBuffer], None] | None = None,
-        admitted: Admitted | None = None,
+        admitted: ReplayCursor | None = None,
     ) -> None:
         """Open the storage in ``folder`` as it was after ``admitted`` transitions.
 
@@ -90,7 +90,7 @@ class ReplayStorage:
         self._settings = settings
         self._preprocess = preprocessor.on(settings.device)
         self._rng = RngStreams(settings.seed)
-        admitted = admitted or Admitted()
+        admitted = admitted or ReplayCursor()
         what = JournalFormat(settings.keys)
         self._journal = Journal(folder / "online", what)
         self._online = settings.buffer(settings.online_capacity, folder)
@@ -112,7 +112,7 @@ class ReplayStorage:
             self._offline,
             settings.batch_size,
             settings.online_ratio,
-            full_batch=Fix.BATCH in settings.fixes,
+            full_batch=LeRobotFix.BATCH in settings.fixes,
         )
 
     @property
@@ -176,7 +176,7 @@ class ReplayStorage:
             if buffer is not None and len(buffer):
                 write_dataset(buffer, folder / name, fps, task or DEFAULT_TASK)
 
-    def forget_before(self, admitted: Admitted) -> None:
+    def forget_before(self, admitted: ReplayCursor) -> None:
         """Delete journal segments that a checkpoint of ``admitted`` transitions does not need."""
         if self._interventions is not None:
             kept = admitted.interventions - self._settings.offline_capacity
@@ -186,7 +186,7 @@ class ReplayStorage:
     def _normalised(self, batch: TransitionBatch) -> TransitionBatch:
         batch.observation = self._preprocess(batch.observation)
         batch.next_observation = self._preprocess(batch.next_observation)
-        if Fix.NORMALISATION in self._settings.fixes:
+        if LeRobotFix.NORMALISATION in self._settings.fixes:
             size = self._settings.action_size
             normalised = self._preprocess({ACTION: batch.action[:, :size]})[ACTION]
             batch.action = torch.cat([normalised, batch.action[:, size:]], dim=1)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from proctor.config.online_training import DemonstrationSettings, OnlineTrainConfig, parse_address
-from proctor.config.sections.online import Fix
+from proctor.config.sections.online import LeRobotFix
 from proctor.datasets import reader
 from proctor.datasets.reading.dataset import Dataset
 from proctor.errors import UsageError
@@ -29,7 +29,7 @@ from proctor.rl.link.payloads import TransitionSpec
 from proctor.rl.policy_parts import TrainedPolicy, make_policy
 from proctor.rl.replay.buffer import ReplayBuffer
 from proctor.rl.replay.datasets import fill_from_dataset, rewards_are_assumed
-from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
+from proctor.rl.replay_storage import ReplayCursor, ReplayStorage, StorageSettings
 from proctor.system.limits import ServerLimits
 from proctor.system.loopback import LOOPBACK
 from proctor.trained_starts import TrainedStarts
@@ -117,7 +117,7 @@ class OnlineSetup:
                 network,
                 config.algorithm,
                 torch.Generator(self.device).manual_seed(config.seed),
-                fix_penalty=Fix.PENALTY in config.rl.fixes,
+                fix_penalty=LeRobotFix.PENALTY in config.rl.fixes,
             )
         if isinstance(config.policy, PretrainedConfig):
             checkpoint = local_checkpoint(config.policy).parent
@@ -125,7 +125,7 @@ class OnlineSetup:
                 read_sac(sac, checkpoint)
         return sac
 
-    def open_storage(self, folder: Path, admitted: Admitted) -> ReplayStorage:
+    def open_storage(self, folder: Path, admitted: ReplayCursor) -> ReplayStorage:
         """Open the replay buffers in ``folder`` as they were after ``admitted`` transitions."""
         policy, config = self.policy.config, self.config
         settings = StorageSettings(

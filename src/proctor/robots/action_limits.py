@@ -107,8 +107,8 @@ class StartRamp:
             return target
         share = elapsed / self._duration
         return {
-            name: wished + (share - 1) * (wished - self._pose.get(name, wished))
-            for name, wished in target.items()
+            name: requested + (share - 1) * (requested - self._pose.get(name, requested))
+            for name, requested in target.items()
         }
 
 
@@ -132,24 +132,24 @@ class ActionLimiter:
         self._ranges = ranges
         self._last, self._last_time = {}, None
 
-    def apply(self, wished: Action, measure: Callable[[], Action], now: float) -> Action:
+    def apply(self, requested: Action, measure: Callable[[], Action], now: float) -> Action:
         """Return the targets to send; ``measure`` reads the pose and is called only if needed."""
-        for name, value in wished.items():
+        for name, value in requested.items():
             if not math.isfinite(value):
                 raise RobotError(f"the target of {name} is {value}", code="robot.target-invalid")
         pose: Action | None = None
         first = self._last_time is None or now - self._last_time > self.IDLE_S
         if first and (self._ramps or self._settings.speed):
             pose = measure()
-            self._ramp.begin(pose, self._in_range(wished), now)
+            self._ramp.begin(pose, self._in_range(requested), now)
             self._last, self._last_time = dict(pose), now
-        sent = self._ramp.apply(wished, now) if self._ramps else dict(wished)
+        sent = self._ramp.apply(requested, now) if self._ramps else dict(requested)
         sent = self._limit_speed(sent, now)
         if self._settings.step:
             sent = _near(sent, pose if pose is not None else measure(), self._settings.step)
         sent = self._in_range(sent)
         for name, value in sent.items():
-            if abs(value - wished[name]) > _CHANGED:
+            if abs(value - requested[name]) > _CHANGED:
                 self.clipped[name] += 1
         self._last.update(sent)
         self._last_time = now

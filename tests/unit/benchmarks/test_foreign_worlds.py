@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from proctor import plugins
-from proctor.benchmarks.isolated.benchmark import ForeignBenchmark, _facts, world_config
+from proctor.benchmarks.isolated.benchmark import IsolatedBenchmark, _facts, world_config
 from proctor.benchmarks.isolated.launch import Launch
 from proctor.benchmarks.recipes import catalog
 from proctor_worker.records import Refused
@@ -84,7 +84,7 @@ def test_a_start_of_calvin_is_its_init_state_whatever_episode_has_it() -> None:
     world = calvin.CalvinWorld(config_of("calvin"))
     header = {"description": world.describe(), "interpreter": {"python": "3.8.1"}, "checks": False}
     facts = _facts(Launch("proctor_worker.worlds.calvin:make", {}, sys.executable), header)
-    benchmark = ForeignBenchmark(plugins.find_benchmark("calvin").config(type="calvin"), facts)
+    benchmark = IsolatedBenchmark(plugins.find_benchmark("calvin").config(type="calvin"), facts)
     for name in ("open_drawer", "push_into_drawer"):
         (task,) = (task for task in benchmark.tasks() if task.name == name)
         starts = world._starts[name]

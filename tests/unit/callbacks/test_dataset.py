@@ -11,7 +11,7 @@ import pytest
 
 from proctor.callbacks.action_noise import ActionNoise
 from proctor.callbacks.dataset import LEDGER_FILE, AppendOrder, Ledger
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.errors import RunFolderError
 from proctor.features import ActionSpec
 from proctor.runs.journal import staged_episode_path
@@ -115,9 +115,9 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
 
 
 def test_only_complete_episodes_are_kept() -> None:
-    assert [o for o in Outcome if Keep.SUCCESS.keeps(o)] == [Outcome.SUCCESS]
+    assert [o for o in Outcome if EpisodeFilter.SUCCESS.keeps(o)] == [Outcome.SUCCESS]
     whole = [Outcome.SUCCESS, Outcome.FAILURE, Outcome.ENDED]
-    assert [o for o in Outcome if Keep.ALL.keeps(o)] == whole
+    assert [o for o in Outcome if EpisodeFilter.ALL.keeps(o)] == whole
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])

@@ -16,7 +16,7 @@ from proctor.callbacks.progress import (
     RecordingTarget,
     VideoProgress,
 )
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.runs.journal import make_record
 from proctor.runs.records import RunProgress
 from proctor.types import EpisodeResult, EpisodeSpec, Outcome
@@ -45,7 +45,7 @@ def test_a_log_repeats_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recording(log: io.StringIO, before: dict[tuple[str, int], int]) -> RecordingProgress:
-    target = RecordingTarget(n_tasks=2, per_task=2, before=before, keep=Keep.SUCCESS)
+    target = RecordingTarget(n_tasks=2, per_task=2, before=before, keep=EpisodeFilter.SUCCESS)
     return RecordingProgress(target, lambda: 1, Console(file=log))
 
 

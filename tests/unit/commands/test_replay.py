@@ -50,9 +50,9 @@ def test_the_actions_of_the_episode_are_sent_in_order(
     robot = FakeRobot.made[-1]
     rows = open_dataset(root, episodes=[1]).batch(range(5), ["action"])["action"]
     sent = [[round(value, 4) for value in action.values()] for action in robot.sent]
-    wished = [[round(float(value), 4) for value in row] for row in rows]
-    assert sent[-5:] == wished
-    assert sent[:-5] == wished[:1]  # the way to the first action
+    requested_action = [[round(float(value), 4) for value in row] for row in rows]
+    assert sent[-5:] == requested_action
+    assert sent[:-5] == requested_action[:1]  # the way to the first action
     assert not robot.torque
     assert "jitter" in capsys.readouterr().out
     assert robot.clock.now() == pytest.approx(0.5)

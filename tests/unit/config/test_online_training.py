@@ -13,7 +13,7 @@ from proctor.config.base import plugin_sections
 from proctor.config.builder import build, known_types
 from proctor.config.lerobot.online import build_online
 from proctor.config.online_training import OnlineTrainConfig, parse_address
-from proctor.config.sections.online import Fix, InterventionSource, Role
+from proctor.config.sections.online import InterventionSource, LeRobotFix, Role
 from proctor.errors import UsageError
 from proctor.policies.gaussian_actor.config import GaussianActorConfig
 
@@ -114,7 +114,7 @@ def test_the_resolved_settings_build_the_same_config(given: dict[str, Any]) -> N
 
 def test_fixes_are_read_as_names() -> None:
     fixes = build_online({**LEAST, "rl.fix": "truncation,batch"}).rl.fixes
-    assert fixes == {Fix.TRUNCATION, Fix.BATCH}
+    assert fixes == {LeRobotFix.TRUNCATION, LeRobotFix.BATCH}
 
 
 def test_the_defaults_are_lerobots() -> None:

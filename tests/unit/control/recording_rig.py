@@ -13,8 +13,8 @@ from proctor.control.loop.session import EmergencyStop
 from proctor.control.loop.stop_signals import StopSignals
 from proctor.control.recording.log import RecordingLog
 from proctor.control.recording.recorded_dataset import RecordedDataset, new_dataset
+from proctor.control.recording.recorded_episode import ControlLoop
 from proctor.control.recording.recording import RecordingPlan, RecordingResult, RecordingRun
-from proctor.control.recording.take import ControlLoop
 from proctor.control.terminal.keys import KeyHub
 from proctor.datasets.frames.encoder import CODECS
 from proctor.datasets.reader import open as open_dataset

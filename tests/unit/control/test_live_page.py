@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from proctor.control.robot_frames import Exchange
+from proctor.control.robot_frames import ControlStep
 from proctor.control.terminal.live_page import LiveAddress, LivePage, live_page
 from proctor.report.server.live_robot import LiveRobot
 from tests.unit.control.trial_robots import ReachRobot
@@ -19,7 +19,7 @@ def test_a_tick_of_a_recording_reaches_the_page(capsys: pytest.CaptureFixture[st
     with live_page(robot, "Recording", 30, LiveAddress("127.0.0.1", 0)) as page:
         address = capsys.readouterr().err.split()[-1]
         page.say(headline="episode 3", planned=50)
-        tick = Exchange(robot.get_observation(), {"arm.pos": 5.0}, {"arm.pos": 4.0}, 0.1)
+        tick = ControlStep(robot.get_observation(), {"arm.pos": 5.0}, {"arm.pos": 4.0}, 0.1)
         page.on_tick("recording", 0.1, tick)
         with urllib.request.urlopen(f"{address}state") as answer:
             state = json.loads(answer.read())

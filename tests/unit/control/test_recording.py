@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.control.loop.session import EmergencyStop
 from proctor.control.recording.log import EpisodeEnd, read_recording_log
 from proctor.control.recording.recording import RecordingPlan
@@ -167,14 +167,16 @@ def test_images_that_repeat_are_marked(rig: Rig) -> None:
 class TestSimulatedScene:
     """A robot with a simulated scene resets it itself and knows how an episode ended."""
 
-    PLAN = RecordingPlan("stack", 2, 2.0, 60.0, keep=Keep.SUCCESS, max_takes=8, first_seed=100)
+    PLAN = RecordingPlan(
+        "stack", 2, 2.0, 60.0, keep=EpisodeFilter.SUCCESS, max_takes=8, first_seed=100
+    )
 
     @pytest.fixture
     def rig(self, tmp_path: Path) -> Rig:
         return Rig(tmp_path / "data", scene=True, n_cameras=0)
 
     def test_every_take_has_its_own_seed_and_no_reset_phase(self, rig: Rig) -> None:
-        rig.record(replace(self.PLAN, keep=Keep.ALL))
+        rig.record(replace(self.PLAN, keep=EpisodeFilter.ALL))
         assert rig.robot.world.seeds == [100, 101]
         assert rig.lengths() == [20, 20]
 
@@ -200,7 +202,7 @@ class TestSimulatedScene:
         rig = Rig(tmp_path / "data", scene=True, n_cameras=0)
         rig.robot.world.state_names = ("cube.x", "cube.y")
         rig = self._replanned(rig)
-        rig.record(replace(self.PLAN, keep=Keep.ALL))
+        rig.record(replace(self.PLAN, keep=EpisodeFilter.ALL))
         assert rig.read()[25]["observation.environment_state"].tolist() == [101, 101]
 
     @staticmethod

@@ -15,7 +15,7 @@ import pytest
 
 from proctor.cli import main
 from proctor.config.sections.display import DisplayFlags
-from proctor.control.robot_frames import Exchange
+from proctor.control.robot_frames import ControlStep
 from proctor.control.terminal.live_page import LivePage
 from proctor.control.terminal.rerun_display import (
     DisplayedTick,
@@ -163,7 +163,7 @@ def test_a_recording_of_rerun_has_the_paths(tmp_path: Path) -> None:
 def test_a_tick_costs_the_loop_microseconds() -> None:
     robot, stream = ReachRobot(), FakeStream()
     shown = LoopDisplay(robot, LivePage(robot, None), RerunDisplay(RERUN, stream))
-    one = Exchange({"arm.pos": 1.0, "front": IMAGE}, {}, {"arm.pos": 2.0}, 0.0)
+    one = ControlStep({"arm.pos": 1.0, "front": IMAGE}, {}, {"arm.pos": 2.0}, 0.0)
     stream.gate.clear()
     costs = []
     for _ in range(50):

@@ -17,7 +17,7 @@ from proctor.rl.learner.metrics import OnlineMetrics
 from proctor.rl.learner.session import read_learner, write_learner
 from proctor.rl.link.links import InProcessLink, LearnerEndpoint
 from proctor.rl.replay.buffer import ReplayBuffer
-from proctor.rl.replay_storage import Admitted, ReplayStorage, StorageSettings
+from proctor.rl.replay_storage import ReplayCursor, ReplayStorage, StorageSettings
 from proctor.rl.transitions import Transition, TransitionBatch
 from proctor.training.metrics.stopping import StopRequests
 
@@ -115,10 +115,10 @@ def open_learner(
 ) -> Learner:
     """Return a learner in ``folder``: a new one, or the one of ``checkpoint``."""
     algorithm = ToyAlgorithm()
-    counters, published, admitted = None, None, Admitted()
+    counters, published, admitted = None, None, ReplayCursor()
     if checkpoint is not None:
         counters, published = read_learner(checkpoint, algorithm)
-        admitted = Admitted(counters.environment_steps, counters.intervention_steps)
+        admitted = ReplayCursor(counters.environment_steps, counters.intervention_steps)
     storage = ReplayStorage(folder, STORAGE, Pipeline("none", ()), fill_offline, admitted)
     endpoint = LearnerEndpoint(storage.positions)
     return Learner(settings, algorithm, storage, endpoint, counters, published)

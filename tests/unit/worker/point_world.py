@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.fingerprint import PRESENTATION
 
 
@@ -20,4 +20,4 @@ class PointConfig(BenchmarkConfig):
     once_in: str | None = field(default=None, metadata=PRESENTATION)
 
 
-PLUGIN = foreign_plugin("point", PointConfig, "a point must reach a goal, in another interpreter")
+PLUGIN = isolated_plugin("point", PointConfig, "a point must reach a goal, in another interpreter")

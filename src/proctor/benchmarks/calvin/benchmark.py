@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 
@@ -31,7 +31,7 @@ class CalvinConfig(BenchmarkConfig):
     episode_length: int | None = setting(None, "maximum simulator steps per episode (default: 360)")
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "calvin",
     CalvinConfig,
     "CALVIN (environment D): first link of its chains",

@@ -9,7 +9,7 @@ from typing import Any
 from proctor.benchmarks.base import Sim
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
 from proctor.benchmarks.gym.probe import EnvFacts, env_facts
-from proctor.benchmarks.isolated.benchmark import ForeignWorlds, worker_interpreter
+from proctor.benchmarks.isolated.benchmark import IsolatedEnvironments, worker_interpreter
 from proctor.benchmarks.isolated.launch import Launch
 from proctor.benchmarks.isolated.world_process import one_shot
 from proctor.types import Task
@@ -19,7 +19,7 @@ from proctor_worker.gym_env.opener import GymOpener
 
 
 @dataclass(frozen=True)
-class ForeignEnv:
+class IsolatedEnv:
     """The facts of an environment in another interpreter, and how its process is started."""
 
     launch: Launch
@@ -27,7 +27,7 @@ class ForeignEnv:
     interpreter: dict[str, Any]
 
 
-def probe_elsewhere(config: GymAdapterConfig, env_id: str) -> ForeignEnv:
+def probe_elsewhere(config: GymAdapterConfig, env_id: str) -> IsolatedEnv:
     """Inspect the environment in the interpreter of the config."""
     asked = {
         "id": env_id,
@@ -48,24 +48,24 @@ def probe_elsewhere(config: GymAdapterConfig, env_id: str) -> ForeignEnv:
         notes=tuple(found["notes"]),
     )
     asked = {**asked, "carryover": found["carryover"]}
-    return ForeignEnv(
+    return IsolatedEnv(
         replace(launch, config=asked), env_facts(record, {}), dict(header["interpreter"])
     )
 
 
-class ForeignGym(GymAdapter):
+class IsolatedGym(GymAdapter):
     """Benchmark of one registered environment whose simulators run in another interpreter."""
 
     preload: tuple[str, ...] = ()
 
-    def __init__(self, config: GymAdapterConfig, opener: GymOpener, found: ForeignEnv) -> None:
+    def __init__(self, config: GymAdapterConfig, opener: GymOpener, found: IsolatedEnv) -> None:
         super().__init__("gym", config, opener, found.facts)
         self.distributions = ()  # those of the other interpreter are in the protocol
         self._interpreter = found.interpreter
         self.worker_interpreter = worker_interpreter(
             found.launch, self.features(), found.interpreter
         )
-        self._worlds = ForeignWorlds(found.launch, self.features())
+        self._worlds = IsolatedEnvironments(found.launch, self.features())
 
     def protocol(self) -> dict[str, Any]:
         """Return the rules that define an episode, and what the other interpreter has."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from proctor.benchmarks.base import BenchmarkPlugin
 from proctor.benchmarks.gym.benchmark import GymAdapter, GymAdapterConfig
-from proctor.benchmarks.gym.elsewhere import ForeignEnv, ForeignGym, probe_elsewhere
+from proctor.benchmarks.gym.elsewhere import IsolatedEnv, IsolatedGym, probe_elsewhere
 from proctor.benchmarks.gym.probe import EnvFacts
 from proctor.errors import MissingExtra, UsageError
 from proctor.settings import setting
@@ -45,10 +45,10 @@ class Gym(GymAdapter):
         return {**super().protocol(), "files": module_hashes(self._package)}
 
 
-def make(config: GymConfig, found: EnvFacts | ForeignEnv | None = None) -> GymAdapter:
+def make(config: GymConfig, found: EnvFacts | IsolatedEnv | None = None) -> GymAdapter:
     """Make the benchmark of one registered environment; without ``found`` probe it first."""
-    if isinstance(found, ForeignEnv):
-        return ForeignGym(config, GymOpener(config.id, config.kwargs), found)
+    if isinstance(found, IsolatedEnv):
+        return IsolatedGym(config, GymOpener(config.id, config.kwargs), found)
     if importlib.util.find_spec("gymnasium") is None:
         raise MissingExtra("gymnasium", "gym")
     _require_id(config)
@@ -63,7 +63,7 @@ def _require_id(config: GymConfig) -> None:
         )
 
 
-def probe_once(config: GymConfig) -> EnvFacts | ForeignEnv:
+def probe_once(config: GymConfig) -> EnvFacts | IsolatedEnv:
     """Probe the environment, here or in the config's interpreter; return its facts for workers."""
     if config.python is None and config.command is None:
         return make(config).facts

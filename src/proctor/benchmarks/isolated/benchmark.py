@@ -12,7 +12,7 @@ from typing import Any
 from proctor.benchmarks.base import BenchmarkConfig, ListedTasks, Sim, WorkerInterpreter
 from proctor.benchmarks.isolated.launch import Launch, interpreter_path, shared_bytes
 from proctor.benchmarks.isolated.local_sim import WorldSims, worlds_run_here
-from proctor.benchmarks.isolated.sim import ForeignSim
+from proctor.benchmarks.isolated.sim import IsolatedSim
 from proctor.benchmarks.isolated.world_process import (
     OUR_PYTHON,
     WorldProcess,
@@ -53,7 +53,7 @@ class WorldFacts:
     warnings: tuple[str, ...] = ()
 
 
-class ForeignWorlds:
+class IsolatedEnvironments:
     """Starts the process of a world when a simulator is needed; one for each benchmark object."""
 
     def __init__(self, launch: Launch, features: Mapping[str, Feature]) -> None:
@@ -69,7 +69,7 @@ class ForeignWorlds:
         if self._process is None or self._process.is_closed:
             variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             self._process = WorldProcess(self._launch, variables)
-        return ForeignSim(self._process, task)
+        return IsolatedSim(self._process, task)
 
     def preflight(self, keys: Sequence[str]) -> dict[str, str]:
         """Ask the world which variables its process needs to observe ``keys``."""
@@ -91,7 +91,7 @@ def worker_interpreter(
     return WorkerInterpreter(str(interpreter_path(launch.python)), make_sims)
 
 
-class ForeignBenchmark(ListedTasks):
+class IsolatedBenchmark(ListedTasks):
     """A benchmark made of a world's own description."""
 
     distributions: tuple[str, ...] = ()  # those of the other interpreter are in the protocol
@@ -109,7 +109,7 @@ class ForeignBenchmark(ListedTasks):
         self.worker_interpreter = worker_interpreter(
             facts.launch, facts.features, facts.interpreter
         )
-        self._worlds = ForeignWorlds(facts.launch, facts.features)
+        self._worlds = IsolatedEnvironments(facts.launch, facts.features)
 
     def spec(self, task: Task, index: int, seed: int) -> EpisodeSpec:
         """Return episode ``index``: the run's seed plus the index, and an init state if any."""

@@ -19,7 +19,7 @@ from proctor.benchmarks.base import (
     with_defaults,
 )
 from proctor.benchmarks.isolated.benchmark import (
-    ForeignWorlds,
+    IsolatedEnvironments,
     computed_elsewhere,
     worker_interpreter,
     world_config,
@@ -81,7 +81,7 @@ class RelocatedBenchmark(BenchmarkDefaults):
         self.robot_control, self.places_scenes = here.robot_control, here.places_scenes
         self.worker_interpreter = worker_interpreter(launch, self.features(), interpreter)
         self.expert_inputs: tuple[str, ...] = (EXPERT_ACTION,) if here.expert_inputs else ()
-        self._worlds = ForeignWorlds(launch, self.features())
+        self._worlds = IsolatedEnvironments(launch, self.features())
 
     def tasks(self) -> list[Task]:
         """List the configured tasks."""

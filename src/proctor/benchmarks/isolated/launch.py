@@ -125,7 +125,7 @@ def _start_python(
     python = interpreter_path(launch.python)
     ours, theirs = socket.socketpair()
     memory = shared_memory(launch.shared_bytes) if launch.shared_bytes else -1
-    environment = foreign_environment()
+    environment = isolated_environment()
     if launch.needs_proctor:
         environment["PROCTOR_WORKER_PACKAGES"] = str(PROCTOR_FOLDER)
     words = (theirs.fileno(), memory, launch.shared_bytes, guarded)
@@ -153,7 +153,7 @@ def _start_python(
     return process, Channel(reading, os.dup(reading), ring)
 
 
-def foreign_environment() -> dict[str, str]:
+def isolated_environment() -> dict[str, str]:
     """Return the environment variables for another interpreter."""
     return {name: value for name, value in os.environ.items() if name not in _DROPPED}
 

@@ -51,14 +51,14 @@ def _check_ranges(config: BenchmarkConfig) -> None:
             require_positive(name, value, most)
 
 
-def make_foreign(config: BenchmarkConfig, facts: WorldFacts) -> Benchmark:
+def make_isolated(config: BenchmarkConfig, facts: WorldFacts) -> Benchmark:
     """Make the benchmark of a world that was probed."""
-    from proctor.benchmarks.isolated.benchmark import ForeignBenchmark
+    from proctor.benchmarks.isolated.benchmark import IsolatedBenchmark
 
-    return ForeignBenchmark(config, facts)
+    return IsolatedBenchmark(config, facts)
 
 
-def foreign_plugin(
+def isolated_plugin(
     name: str,
     config: type[BenchmarkConfig],
     summary: str,
@@ -68,7 +68,7 @@ def foreign_plugin(
     """Return the plug-in of the world ``proctor_worker.worlds.NAME``."""
     return BenchmarkPlugin(
         config=config,
-        make=make_foreign,
+        make=make_isolated,
         summary=summary,
         lerobot_flags=lerobot_flags or {},
         groups=groups,

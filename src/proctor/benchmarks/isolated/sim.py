@@ -20,7 +20,7 @@ else:
     from proctor_worker.lazy_numpy import np
 
 
-class ForeignSim:
+class IsolatedSim:
     """Passes every call on. Announced steps are one request, and so is a reset."""
 
     def __init__(self, world: WorldProcess, task: Task) -> None:

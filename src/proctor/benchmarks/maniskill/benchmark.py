@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 
@@ -38,7 +38,7 @@ class ManiSkillConfig(BenchmarkConfig):
     )
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "maniskill",
     ManiSkillConfig,
     "ManiSkill3 (Panda on a table) and SimplerEnv's WidowX tasks",

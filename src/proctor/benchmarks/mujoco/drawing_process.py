@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from proctor.benchmarks.isolated.launch import (
     WORKER_FOLDER,
-    foreign_environment,
     interpreter_path,
+    isolated_environment,
 )
 from proctor.benchmarks.mujoco.drawing_client import DrawingClient
 from proctor.benchmarks.mujoco.render_config import RendererDevice, RenderSettings
@@ -139,7 +139,7 @@ def _start(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=foreign_environment(),
+                env=isolated_environment(),
                 pass_fds=[listener.fileno(), guarded],
                 start_new_session=True,
             )

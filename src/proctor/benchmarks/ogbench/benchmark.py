@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 SUITES = (
@@ -51,7 +51,7 @@ class OgbenchConfig(BenchmarkConfig):
     )
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "ogbench",
     OgbenchConfig,
     "OGBench manipulation: cubes, a scene and button puzzles, with scripted experts",

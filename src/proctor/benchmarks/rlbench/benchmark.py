@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 
@@ -22,7 +22,7 @@ class RLBenchConfig(BenchmarkConfig):
     observation_width: int = setting(128, "width of the images in pixels")
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "rlbench",
     RLBenchConfig,
     "RLBench: ten tasks with planned motions of the hand",

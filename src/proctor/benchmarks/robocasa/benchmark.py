@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
 
@@ -50,7 +50,7 @@ LEROBOT = {
 }
 """LeRobot's flags that Proctor does not have."""
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "robocasa",
     RoboCasaConfig,
     "RoboCasa 0.2: 24 atomic kitchen tasks",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 
@@ -44,7 +44,7 @@ class RobosuiteConfig(BenchmarkConfig):
     observation_width: int = setting(84, "width of camera images in pixels")
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "robosuite",
     RobosuiteConfig,
     "robosuite 1.5: the five tasks of robomimic (Panda arms)",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.lerobot_flags import LerobotFlag
 from proctor.settings import setting
 
@@ -43,7 +43,7 @@ LEROBOT = {
 }
 """LeRobot's flags that Proctor does not have."""
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "robotwin",
     RoboTwinConfig,
     "RoboTwin 2.0: 50 bimanual tasks",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from proctor.benchmarks.base import BenchmarkConfig
-from proctor.benchmarks.isolated.plugin import foreign_plugin
+from proctor.benchmarks.isolated.plugin import isolated_plugin
 from proctor.settings import setting
 
 
@@ -53,7 +53,7 @@ class So101NexusConfig(BenchmarkConfig):
     observation_width: int = setting(640, "width of camera images in pixels")
 
 
-PLUGIN = foreign_plugin(
+PLUGIN = isolated_plugin(
     "so101_nexus",
     So101NexusConfig,
     "so101-nexus: eight tasks of an SO-101 arm (Python 3.12)",

@@ -28,7 +28,7 @@ def record_robot(settings: dict[str, Any]) -> int:
     from proctor.config.builder import build
     from proctor.config.robot_recording import RobotRecordConfig
     from proctor.control.recording.session import (
-        Surroundings,
+        SessionContext,
         prepare_recording,
         run_recording_session,
     )
@@ -49,7 +49,7 @@ def record_robot(settings: dict[str, Any]) -> int:
             display.page.say(headline=line)
 
         outcome = run_recording_session(
-            prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
+            prepared, SessionContext(keys, TerminalOperator(keys), announce, display)
         )
     _print_outcome(outcome)
     if outcome.failure is not None:

@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
 
 
 def _roll_out(config: RolloutConfig) -> int:
-    from proctor.control.recording.session import Surroundings
+    from proctor.control.recording.session import SessionContext
     from proctor.control.rollout.session import prepare_rollout, run_rollout
     from proctor.control.terminal.keys import TerminalKeys
     from proctor.control.terminal.operator import TerminalOperator
@@ -64,7 +64,7 @@ def _roll_out(config: RolloutConfig) -> int:
             display.page.say(headline=line)
 
         outcome = run_rollout(
-            prepared, Surroundings(keys, TerminalOperator(keys), announce, display)
+            prepared, SessionContext(keys, TerminalOperator(keys), announce, display)
         )
     _print_outcome(outcome)
     if outcome.failure is not None:

@@ -21,7 +21,7 @@ from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig
 from proctor.policies.lerobot.config.config import CheckpointConfig
 from proctor.policies.scripted.expert import ExpertConfig
 
-Idle = tuple[list[str], str]
+UnusedFlags = tuple[list[str], str]
 """Names of flags, and why they have no effect."""
 
 
@@ -38,7 +38,7 @@ def unused_in_training(config: TrainConfig) -> list[str]:
 
 def unused_in_online_training(config: OnlineTrainConfig) -> list[str]:
     """Return a note for every reason why flags of an online training have no effect."""
-    found: list[Idle] = []
+    found: list[UnusedFlags] = []
     if not config.evaluates_in_env:
         played = [*_changed("eval", config.eval), *_changed("video", config.video)]
         found.append((played, "--env_eval_freq is not set"))
@@ -80,7 +80,7 @@ def unused_without_preset(config: TrainConfig, policy: CheckpointConfig) -> list
 
 def unused_in_run(config: RunConfig) -> list[str]:
     """Return a note for every reason why flags of a run have no effect."""
-    found: list[Idle] = []
+    found: list[UnusedFlags] = []
     if isinstance(config, EvalConfig):
         found += _of_evaluation(config)
     elif isinstance(config, RecordConfig):
@@ -100,7 +100,7 @@ def _asks_expert(config: RunConfig) -> bool:
     return labels or isinstance(config.policy, ExpertConfig)
 
 
-def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
+def _of_evaluation(config: EvalConfig) -> Iterator[UnusedFlags]:
     if not config.wandb.enable:
         yield _changed("wandb", config.wandb), "--wandb.enable is not set"
     if not config.video.per_task:
@@ -116,7 +116,7 @@ def _of_evaluation(config: EvalConfig) -> Iterator[Idle]:
         yield _set(config, "perturb_levels"), "--perturb is not set"
 
 
-def _of_recording(config: RecordConfig) -> Iterator[Idle]:
+def _of_recording(config: RecordConfig) -> Iterator[UnusedFlags]:
     if not config.record.images:
         kept = [f"dataset.{name}" for name in _set(config.dataset, "codec", "video")]
         yield kept, "--record.images=false records no images"
@@ -125,7 +125,7 @@ def _of_recording(config: RecordConfig) -> Iterator[Idle]:
         yield codec, "--dataset.video=false stores images in the tables"
 
 
-def _switched_off(config: TrainConfig) -> Iterator[Idle]:
+def _switched_off(config: TrainConfig) -> Iterator[UnusedFlags]:
     compiling, transforms = config.accelerator.compile, config.dataset.image_transforms
     for section, settings, switch in (
         ("ema", config.ema, "enable"),
@@ -145,7 +145,7 @@ def _switched_off(config: TrainConfig) -> Iterator[Idle]:
         yield _set(config, *loaders[1:]), "--num_workers=0 starts no process"
 
 
-def _of_playing(config: TrainConfig) -> Iterator[Idle]:
+def _of_playing(config: TrainConfig) -> Iterator[UnusedFlags]:
     evaluation = [*_changed("eval", config.eval), *_changed("video", config.video)]
     if config.env is None:
         yield [*_set(config, "env_eval_freq"), *evaluation], "no --env.type is given to evaluate in"
@@ -156,7 +156,7 @@ def _of_playing(config: TrainConfig) -> Iterator[Idle]:
         yield averaged, "no --env.type is given to evaluate in"
 
 
-def _of_saving(config: TrainConfig) -> Iterator[Idle]:
+def _of_saving(config: TrainConfig) -> Iterator[UnusedFlags]:
     if not config.save_checkpoint:
         yield (
             _set(config, "save_freq", "save_minutes", "keep_last", "keep_best"),
@@ -186,5 +186,5 @@ def _default(field: Any) -> Any:
     return field.default_factory() if made else field.default
 
 
-def _notes(found: Iterable[Idle]) -> list[str]:
+def _notes(found: Iterable[UnusedFlags]) -> list[str]:
     return [unused_note([f"--{name}" for name in names], why) for names, why in found if names]

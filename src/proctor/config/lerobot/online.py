@@ -88,7 +88,7 @@ def translate_online_settings(settings: Mapping[str, Any]) -> tuple[dict[str, An
     for name, value in flat.items():
         if isinstance(value, str) and value.lower() in ("null", "none"):  # as LeRobot reads flags
             value = None
-        known = _foreign_name(name, foreign)
+        known = _isolated_name(name, foreign)
         if known is not None:
             if value is not None and value != {}:
                 refuse_unsupported(known, value, foreign)
@@ -101,7 +101,7 @@ def translate_online_settings(settings: Mapping[str, Any]) -> tuple[dict[str, An
     return kept, [unused_note(list(dict.fromkeys(names)), why) for why, names in idle.items()]
 
 
-def _foreign_name(name: str, foreign: Mapping[str, LerobotFlag]) -> str | None:
+def _isolated_name(name: str, foreign: Mapping[str, LerobotFlag]) -> str | None:
     """Return the entry of ``foreign`` for a flag: its own, or that of its section."""
     parts = name.split(".")
     names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))

@@ -22,7 +22,7 @@ class Role(Enum):
     ACTOR = "actor"
 
 
-class Fix(Enum):
+class LeRobotFix(Enum):
     """A behaviour of LeRobot's learner that ``--rl.fix`` mends."""
 
     TRUNCATION = "truncation"
@@ -86,10 +86,10 @@ class OnlineSettings:
     )
 
     @property
-    def fixes(self) -> frozenset[Fix]:
+    def fixes(self) -> frozenset[LeRobotFix]:
         """The behaviours to mend."""
         names = [name.strip() for name in self.fix.split(",") if name.strip()]
-        known = [fix.value for fix in Fix]
+        known = [fix.value for fix in LeRobotFix]
         for name in names:
             if name not in known:
                 raise UsageError(
@@ -97,7 +97,7 @@ class OnlineSettings:
                     f"(choose {', '.join(known)})",
                     code="flag.invalid-value",
                 )
-        return frozenset(Fix(name) for name in names)
+        return frozenset(LeRobotFix(name) for name in names)
 
     def validate(self) -> None:
         """Refuse settings that contradict each other."""

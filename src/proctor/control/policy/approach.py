@@ -33,16 +33,16 @@ def approach(
         if should_end() or now - began >= longest_s:
             return False
         robot.get_observation()  # alerts of motors are noticed while the arm moves
-        wished = target()
-        if is_reached(wished, robot.send_action(wished), robot.limits):
+        requested = target()
+        if is_reached(requested, robot.send_action(requested), robot.limits):
             return True
 
 
-def is_reached(wished: Action, sent: Action, limits: Mapping[str, tuple[float, float]]) -> bool:
+def is_reached(requested: Action, sent: Action, limits: Mapping[str, tuple[float, float]]) -> bool:
     """Tell whether the sent targets are the wished ones, as far as the joints' ranges allow."""
     for name, value in sent.items():
         low, high = limits.get(name, (value, value))
-        within = min(max(wished[name], low), high) if name in limits else wished[name]
+        within = min(max(requested[name], low), high) if name in limits else requested[name]
         if abs(value - within) > _REACHED:
             return False
     return True

@@ -8,8 +8,8 @@ from typing import Protocol
 from proctor.control.loop.interpolation import ActionInterpolator, between
 from proctor.control.loop.pacing import Jitter, Pacer
 from proctor.control.loop.session import ControlSession
-from proctor.control.recording.take import LoopWatcher
-from proctor.control.robot_frames import Exchange
+from proctor.control.recording.recorded_episode import LoopWatcher
+from proctor.control.robot_frames import ControlStep
 from proctor.control.terminal.keys import ControlKey
 from proctor.robots.base import Action, Robot, RobotObservation, Teleoperator
 from proctor.types import EpisodeSpec
@@ -63,7 +63,7 @@ class PolicyLoop:
         self._pacer = Pacer(self.robot.clock, rate.fps * rate.multiplier)
         self._session_began: float | None = None
         self._began = 0.0
-        self._open: Exchange | None = None
+        self._open: ControlStep | None = None
         self._is_stopped = False
         self.last_sent: Action = {}
         """The newest targets of all channels."""
@@ -115,7 +115,7 @@ class PolicyLoop:
         self._is_stopped |= self._session.should_end() or out_of_time or asked
         return pressed
 
-    def policy_step(self) -> Exchange | None:
+    def policy_step(self) -> ControlStep | None:
         """Send the next target of the policy; return the exchange when its action is complete.
 
         With interpolation an action takes several ticks: the exchange has the observation of the
@@ -123,25 +123,25 @@ class PolicyLoop:
         """
         if self._interpolator.needs_action:
             self._open = self._observed({}, {})
-            wished = self._source.act(self._open.observation)
-            self._interpolator.add(wished)
-            self._open = _with_actions(self._open, wished, {})
+            requested_action = self._source.act(self._open.observation)
+            self._interpolator.add(requested_action)
+            self._open = _with_actions(self._open, requested_action, {})
         sent = self._send(self._interpolator.next_target())
         if not self._interpolator.needs_action or self._open is None:
             return None
-        done, self._open = _with_actions(self._open, self._open.wished, sent), None
+        done, self._open = _with_actions(self._open, self._open.requested_action, sent), None
         self._tell("policy", done)
         return done
 
-    def person_step(self, teleop: Teleoperator) -> Exchange | None:
+    def person_step(self, teleop: Teleoperator) -> ControlStep | None:
         """Send the action of a person; return the exchange, at the policy's rate."""
         skipped = self._pacer.ticks % self.rate.multiplier
         if skipped:
             self._send(teleop.get_action())
             return None
         seen = self._observed({}, {})
-        wished = teleop.get_action()
-        done = _with_actions(seen, wished, self._send(wished))
+        requested_action = teleop.get_action()
+        done = _with_actions(seen, requested_action, self._send(requested_action))
         self._tell("person", done)
         return done
 
@@ -177,12 +177,12 @@ class PolicyLoop:
         self._interpolator.reset()
         self._open = None
 
-    def _observed(self, wished: Action, sent: Action) -> Exchange:
+    def _observed(self, requested_action: Action, sent: Action) -> ControlStep:
         at = self.now
         seen = self.robot.get_observation()
         scene = self.robot.scene
-        return Exchange(
-            seen, wished, sent, at - self._began, None if scene is None else scene.state()
+        return ControlStep(
+            seen, requested_action, sent, at - self._began, None if scene is None else scene.state()
         )
 
     def _send(self, target: Action) -> Action:
@@ -190,10 +190,10 @@ class PolicyLoop:
         self.last_sent = {**self.last_sent, **sent}
         return sent
 
-    def _tell(self, phase: str, tick: Exchange) -> None:
+    def _tell(self, phase: str, tick: ControlStep) -> None:
         if self._watcher is not None:
             self._watcher.on_tick(phase, tick.time_s, tick)
 
 
-def _with_actions(tick: Exchange, wished: Action, sent: Action) -> Exchange:
-    return Exchange(tick.observation, wished, sent, tick.time_s, tick.scene_state)
+def _with_actions(tick: ControlStep, requested_action: Action, sent: Action) -> ControlStep:
+    return ControlStep(tick.observation, requested_action, sent, tick.time_s, tick.scene_state)

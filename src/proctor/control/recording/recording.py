@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.control.loop.frame_queue import FrameQueue
 from proctor.control.loop.session import EmergencyStop
 from proctor.control.recording.log import EpisodeEnd, EpisodeReport, RecordingLog
-from proctor.control.recording.take import (
+from proctor.control.recording.recorded_episode import (
     ControlLoop,
-    EpisodeTake,
+    EpisodeDecision,
+    RecordedEpisode,
     ResetEnd,
-    TakeRecorder,
-    TakeVerdict,
+    RobotEpisodeRecorder,
     run_reset_phase,
 )
 
@@ -33,7 +33,7 @@ class RecordingPlan:
     n_episodes: int
     episode_time_s: float
     reset_time_s: float
-    keep: Keep = Keep.ALL
+    keep: EpisodeFilter = EpisodeFilter.ALL
     max_takes: int | None = None
     """Takes after which the session ends, kept or not; None for no limit."""
     first_seed: int = 0
@@ -84,7 +84,7 @@ class RecordingRun:
     ) -> None:
         self._loop, self._queue, self._log, self._plan = loop, queue, log, plan
         self._announce = announce
-        self._recorder = TakeRecorder(loop, queue, plan.task)
+        self._recorder = RobotEpisodeRecorder(loop, queue, plan.task)
         self._saved: list[EpisodeReport] = []
         """Reports of the episodes handed over for saving, in order."""
         self.result = RecordingResult(plan.n_episodes)
@@ -119,7 +119,7 @@ class RecordingRun:
         saved = self._settle(take)
         if take.ends_session:
             return False
-        again = take.verdict is TakeVerdict.AGAIN
+        again = take.verdict is EpisodeDecision.AGAIN
         if self._loop.robot.scene is not None or not (again or self._wants_more()):
             return True
         self._announce("reset the scene" + (" to record the episode again" if again else ""))
@@ -140,14 +140,14 @@ class RecordingRun:
         if scene is not None:
             scene.reset(self._seed)
 
-    def _settle(self, take: EpisodeTake) -> bool:
+    def _settle(self, take: RecordedEpisode) -> bool:
         """Save or discard a take; return whether it was saved."""
         report = take.report
-        failed = self._plan.keep is Keep.SUCCESS and not report.success
-        if report.frames and take.verdict is TakeVerdict.KEEP and not failed:
+        failed = self._plan.keep is EpisodeFilter.SUCCESS and not report.success
+        if report.frames and take.verdict is EpisodeDecision.KEEP and not failed:
             self._save(report)
             return True
-        self.result.failed_takes += failed and take.verdict is TakeVerdict.KEEP
+        self.result.failed_takes += failed and take.verdict is EpisodeDecision.KEEP
         self._queue.discard()
         self._recorder.forget()
         return False
@@ -168,7 +168,7 @@ class RecordingRun:
 
     def _save_partial(self, ended_by: EpisodeEnd) -> None:
         """Save the running take, if it has a frame and failures are kept."""
-        if self._recorder.frames and self._plan.keep is Keep.ALL:
+        if self._recorder.frames and self._plan.keep is EpisodeFilter.ALL:
             self._save(self._recorder.report(ended_by, self._seed))
 
 

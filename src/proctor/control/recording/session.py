@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from datetime import datetime
 
-from proctor.callbacks.staged_episodes import Keep
+from proctor.callbacks.staged_episodes import EpisodeFilter
 from proctor.config.robot_recording import RobotRecordConfig
 from proctor.control.loop.frame_queue import short_thread_switches
 from proctor.control.loop.session import ControlSession, make_robot, make_teleoperator
@@ -21,13 +21,13 @@ from proctor.control.recording.recorded_dataset import (
     only_task,
     resumed_dataset,
 )
+from proctor.control.recording.recorded_episode import ControlLoop, LoopWatcher
 from proctor.control.recording.recording import (
     Announce,
     RecordingPlan,
     RecordingResult,
     RecordingRun,
 )
-from proctor.control.recording.take import ControlLoop, LoopWatcher
 from proctor.control.terminal.keys import KeyHub
 from proctor.datasets.frames.encoder import CODECS
 from proctor.errors import ProctorError, UsageError
@@ -60,7 +60,7 @@ class RecordingOutcome:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class SessionContext:
     """The person at the session and who watches it."""
 
     keys: KeyHub
@@ -92,26 +92,28 @@ def prepare_recording(config: RobotRecordConfig) -> PreparedRecording:
             f"{root} has several instructions or none; give --dataset.single_task=TEXT",
             code="flag.missing",
         )
-    keep = config.record.keep or (Keep.SUCCESS if teleop.is_scripted else Keep.ALL)
-    if robot.scene is None and config.record.keep is Keep.SUCCESS:
+    keep = config.record.keep or (
+        EpisodeFilter.SUCCESS if teleop.is_scripted else EpisodeFilter.ALL
+    )
+    if robot.scene is None and config.record.keep is EpisodeFilter.SUCCESS:
         raise UsageError(
             "--record.keep=success needs a simulated robot, which judges its episodes itself",
             code="flag.conflict",
         )
-    judged = robot.scene is not None and keep is Keep.SUCCESS
+    judged = robot.scene is not None and keep is EpisodeFilter.SUCCESS
     plan = RecordingPlan(
         task=task,
         n_episodes=settings.num_episodes,
         episode_time_s=settings.episode_time_s,
         reset_time_s=settings.reset_time_s,
-        keep=Keep.SUCCESS if judged else Keep.ALL,
+        keep=EpisodeFilter.SUCCESS if judged else EpisodeFilter.ALL,
         max_takes=config.max_takes if judged else None,
         first_seed=next_seed(root, config.seed) if config.resume else config.seed,
     )
     return PreparedRecording(config, robot, teleop, dataset, plan)
 
 
-def run_recording_session(prepared: PreparedRecording, around: Surroundings) -> RecordingOutcome:
+def run_recording_session(prepared: PreparedRecording, around: SessionContext) -> RecordingOutcome:
     """Connect the devices, record, disconnect them, and finish the dataset.
 
     A device that fails in the loop is the outcome's ``failure``.
@@ -152,7 +154,7 @@ def _make_run(
     prepared: PreparedRecording,
     session: ControlSession,
     recording: OpenRecording,
-    around: Surroundings,
+    around: SessionContext,
 ) -> RecordingRun:
     keys, fps = session.keys.reader(), prepared.dataset.fps
     loop = ControlLoop(

@@ -11,8 +11,8 @@ import numpy as np
 from proctor.control.loop.frame_queue import FrameQueue
 from proctor.control.loop.pacing import jitter_of
 from proctor.control.recording.log import EpisodeEnd, EpisodeReport, RecordingLog
-from proctor.control.recording.take import LoopWatcher, changed_channels
-from proctor.control.robot_frames import Exchange, FrameBuilder
+from proctor.control.recording.recorded_episode import LoopWatcher, changed_channels
+from proctor.control.robot_frames import ControlStep, FrameBuilder
 from proctor.robots.base import Robot
 
 INTERVENTION = "intervention"
@@ -49,22 +49,22 @@ class RolloutRecorder:
         """Frames of the open episode."""
         return len(self._times)
 
-    def frame(self, tick: Exchange, *, intervention: bool = False) -> Frame:
+    def frame(self, tick: ControlStep, *, intervention: bool = False) -> Frame:
         """Return the frame of an exchange, to be added now or later."""
         frame = self._builder.frame(tick)
         if INTERVENTION in self._queue.features:
             frame[INTERVENTION] = np.array([intervention])
         return frame
 
-    def add(self, tick: Exchange, *, intervention: bool = False) -> None:
+    def add(self, tick: ControlStep, *, intervention: bool = False) -> None:
         """Add the frame of an exchange to the open episode."""
         self.add_frame(self.frame(tick, intervention=intervention), tick)
 
-    def add_frame(self, frame: Frame, tick: Exchange) -> None:
+    def add_frame(self, frame: Frame, tick: ControlStep) -> None:
         """Add a frame that ``frame`` has made of ``tick`` to the open episode."""
         self._queue.add(frame, self._task)
         self._times.append(tick.time_s)
-        self._changed.update(changed_channels(tick.wished, tick.sent))
+        self._changed.update(changed_channels(tick.requested_action, tick.sent))
 
     def save(self, ended_by: EpisodeEnd, seed: int | None = None) -> bool:
         """Save the open episode; return False if it has no frame."""

@@ -19,7 +19,7 @@ from proctor.control.policy.real_time import RealTimeDriver
 from proctor.control.recording.log import EpisodeReport, next_seed
 from proctor.control.recording.open_recording import ClosedRecording, OpenRecording
 from proctor.control.recording.recorded_dataset import RecordedDataset, new_dataset, resumed_dataset
-from proctor.control.recording.session import Surroundings
+from proctor.control.recording.session import SessionContext
 from proctor.control.robot_features import camera_shapes
 from proctor.control.rollout.dagger import DaggerKeys, DaggerSettings, DaggerStrategy
 from proctor.control.rollout.recorder import (
@@ -110,7 +110,7 @@ def _planned_dataset(config: RolloutConfig, robot: Robot) -> RecordedDataset:
     return replace(planned, features={**planned.features, **extra})
 
 
-def run_rollout(prepared: PreparedRollout, around: Surroundings) -> RolloutOutcome:
+def run_rollout(prepared: PreparedRollout, around: SessionContext) -> RolloutOutcome:
     """Connect the devices, let the strategy drive, disconnect, and finish the dataset.
 
     A device or a policy that fails in the loop is the outcome's ``failure``.
@@ -172,7 +172,7 @@ def run_rollout(prepared: PreparedRollout, around: Surroundings) -> RolloutOutco
 
 
 def _recorder(
-    prepared: PreparedRollout, recording: OpenRecording, around: Surroundings
+    prepared: PreparedRollout, recording: OpenRecording, around: SessionContext
 ) -> RolloutRecorder:
     config = prepared.config
     return RolloutRecorder(
@@ -189,7 +189,7 @@ def _drive(
     prepared: PreparedRollout,
     loop: PolicyLoop,
     recorder: RolloutRecorder | None,
-    around: Surroundings,
+    around: SessionContext,
 ) -> None:
     """Let the strategy drive, then return to the start pose."""
     start = loop.pose()

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from proctor.control.policy.loop import PolicyLoop
 from proctor.control.recording.log import EpisodeEnd
-from proctor.control.robot_frames import Exchange
+from proctor.control.robot_frames import ControlStep
 from proctor.control.rollout.recorder import Frame, RolloutRecorder
 from proctor.control.terminal.keys import ControlKey
 from proctor.errors import ProctorError
@@ -104,7 +104,7 @@ class HighlightStrategy:
     ) -> None:
         self._spec, self._recorder, self._key = spec, recorder, key
         self._seconds, self._most = seconds, most_mb * 2**20
-        self._ring: deque[tuple[Frame, Exchange]] = deque()
+        self._ring: deque[tuple[Frame, ControlStep]] = deque()
         self.buffered_bytes = 0
         """Memory of the frames that wait for the key."""
 
@@ -137,7 +137,7 @@ class HighlightStrategy:
         self.buffered_bytes = 0
         return True
 
-    def _remember(self, tick: Exchange, fps: float) -> None:
+    def _remember(self, tick: ControlStep, fps: float) -> None:
         """Add a frame to the ring; drop the oldest beyond the limits of time and memory."""
         frame = self._recorder.frame(tick)
         self._ring.append((frame, tick))

@@ -11,7 +11,7 @@ from typing import Any
 from proctor.config.sections.display import LiveFlags
 from proctor.control.loop.frame_queue import short_thread_switches
 from proctor.control.robot_features import camera_shapes
-from proctor.control.robot_frames import Exchange
+from proctor.control.robot_frames import ControlStep
 from proctor.report.server.live_robot import LiveChannel, LiveRobot, LiveStep, serving_live_robot
 from proctor.robots.base import Action, Robot, RobotObservation
 
@@ -35,7 +35,7 @@ class LivePage:
         step = LiveStep(observation, sent or {})
         self._live.publish(step, self._robot.clock.now(), is_tick=is_tick)
 
-    def on_tick(self, phase: str, seconds: float, tick: Exchange) -> None:
+    def on_tick(self, phase: str, seconds: float, tick: ControlStep) -> None:
         """Show a tick of a recording (``LoopWatcher``)."""
         self.show(tick.observation, tick.sent)
         if self._live is not None and self._live.status.phase != phase:

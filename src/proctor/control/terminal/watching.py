@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from proctor.config.sections.display import DisplayFlags
-from proctor.control.robot_frames import Exchange
+from proctor.control.robot_frames import ControlStep
 from proctor.control.terminal.live_page import LiveAddress, LivePage, live_page
 from proctor.control.terminal.rerun_display import DisplayedTick, RerunDisplay, rerun_display
 from proctor.robots.base import Robot
@@ -18,7 +18,7 @@ class LoopDisplay:
     def __init__(self, robot: Robot, page: LivePage, rerun: RerunDisplay | None) -> None:
         self._robot, self.page, self._rerun = robot, page, rerun
 
-    def on_tick(self, phase: str, seconds: float, tick: Exchange) -> None:
+    def on_tick(self, phase: str, seconds: float, tick: ControlStep) -> None:
         """Show a tick."""
         self.page.on_tick(phase, seconds, tick)
         if self._rerun is not None:

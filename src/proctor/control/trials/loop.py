@@ -145,12 +145,12 @@ class TrialLoop:
             while pacer.tick() < end - period_s / 2:
                 self._check()
                 observation = self._robot.get_observation()
-                wished = driver.act(observation)
+                requested_action = driver.act(observation)
                 if clock.now() >= end:
                     break
-                sent = self._robot.send_action(wished)
+                sent = self._robot.send_action(requested_action)
                 steps += 1
-                limited += _is_limited(wished, sent)
+                limited += _is_limited(requested_action, sent)
                 self._show(observation, sent)
                 if self._has_ended():
                     pacer.tick()  # the last action has its whole period too
@@ -201,5 +201,7 @@ class TrialLoop:
             pacer.tick()
 
 
-def _is_limited(wished: Action, sent: Action) -> bool:
-    return any(abs(sent.get(name, value) - value) > _CHANGED for name, value in wished.items())
+def _is_limited(requested_action: Action, sent: Action) -> bool:
+    return any(
+        abs(sent.get(name, value) - value) > _CHANGED for name, value in requested_action.items()
+    )

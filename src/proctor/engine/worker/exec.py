@@ -19,7 +19,7 @@ from proctor.benchmarks.base import WorkerInterpreter
 from proctor.benchmarks.isolated.launch import (
     PROCTOR_FOLDER,
     WORKER_FOLDER,
-    foreign_environment,
+    isolated_environment,
     shared_memory,
 )
 from proctor.engine.transport.channel import WorkerEnd
@@ -92,7 +92,7 @@ def move_to(
         home_environment=dict(os.environ),
         home_path=list(sys.path),
     )
-    _execute(interpreter.python, foreign_environment(), state)
+    _execute(interpreter.python, isolated_environment(), state)
 
 
 def read_state(descriptor: int) -> WorkerState:

@@ -40,7 +40,7 @@ class _Frame:
     step: StepResult
 
 
-class RecordedEpisode(ObservedEpisode):
+class RecordingEpisode(ObservedEpisode):
     """Observes the recorded features at every step, and renders nothing twice.
 
     Images that only the recording needs are requested, and collected some steps later.

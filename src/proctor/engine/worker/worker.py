@@ -167,13 +167,13 @@ class Worker:
         if recording is None:
             return ObservedEpisode(*parts)
         from proctor.engine.expert_labeler import ExpertLabeler
-        from proctor.engine.worker.recorded_episode import EpisodeRecording, RecordedEpisode
+        from proctor.engine.worker.recorded_episode import EpisodeRecording, RecordingEpisode
 
         labeler = None
         if recording.expert_labeling is not None:
             benchmark = cast("Benchmark", self._benchmark)
             labeler = ExpertLabeler(benchmark, order.spec, recording.expert_labeling)
-        return RecordedEpisode(*parts, EpisodeRecording(recording, labeler))
+        return RecordingEpisode(*parts, EpisodeRecording(recording, labeler))
 
     def _run(self, order: ExecuteChunk) -> None:
         assert self._episode is not None

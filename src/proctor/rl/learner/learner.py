@@ -24,7 +24,7 @@ from proctor.errors import TrainingError
 from proctor.rl.algorithms.base import Algorithm
 from proctor.rl.learner.metrics import EpisodeRecord, MetricMeans, OnlineMetrics
 from proctor.rl.link.links import ActorWeights, LearnerEndpoint, ReceivedTransition
-from proctor.rl.replay_storage import Admitted, ReplayStorage
+from proctor.rl.replay_storage import ReplayCursor, ReplayStorage
 from proctor.training.metrics.stopping import StopRequests
 
 _WAIT_S = 0.1
@@ -134,9 +134,9 @@ class Learner:
         return enough and self.storage.can_sample()
 
     @property
-    def admitted(self) -> Admitted:
+    def admitted(self) -> ReplayCursor:
         """How many transitions the buffers have got."""
-        return Admitted(self.counters.environment_steps, self.counters.intervention_steps)
+        return ReplayCursor(self.counters.environment_steps, self.counters.intervention_steps)
 
     def run(self, observer: LearnerObserver, stop: StopRequests) -> None:
         """Learn until the environment steps are spent, or until a stop is requested."""

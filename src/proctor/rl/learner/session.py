@@ -30,7 +30,7 @@ from proctor.rl.learner.checkpoints import write_sac
 from proctor.rl.learner.learner import Learner, LearnerCounters, LearnerSettings
 from proctor.rl.learner.monitor import OnlineMonitor
 from proctor.rl.link.links import ActorWeights, LearnerEndpoint
-from proctor.rl.replay_storage import Admitted
+from proctor.rl.replay_storage import ReplayCursor
 from proctor.rl.setup import OnlineSetup, prepare
 from proctor.runs.training import EVALUATIONS, REPLAY
 from proctor.system.files import read_regular_file, require_utf8
@@ -254,9 +254,9 @@ class _Session:
         counters, published = None, None
         if self.resumed is not None:
             counters, published = read_learner(self.resumed, algorithm)
-        admitted = Admitted()
+        admitted = ReplayCursor()
         if counters is not None:
-            admitted = Admitted(counters.environment_steps, counters.intervention_steps)
+            admitted = ReplayCursor(counters.environment_steps, counters.intervention_steps)
         storage = setup.open_storage(self.folder.path / REPLAY, admitted)
         endpoint = LearnerEndpoint(storage.positions)
         policy = setup.policy.config

@@ -138,8 +138,8 @@ class SerialFollower(SerialArm, Robot):
             raise RobotError(f"{self._label} was stopped; connect it again", code="robot.stopped")
         self._check_guard()
         self._check_torque()
-        wished = {name: action[name] for name in self.action_features if name in action}
-        sent = self._limiter.apply(wished, self._read_pose, self.clock.now())
+        requested_action = {name: action[name] for name in self.action_features if name in action}
+        sent = self._limiter.apply(requested_action, self._read_pose, self.clock.now())
         self._send(sent)
         return sent
 

@@ -271,8 +271,8 @@ class LekiwiClient(Robot):
         if self._stopped:
             raise RobotError(f"{self.name} was stopped; connect it again", code="robot.stopped")
         still = dict.fromkeys(BASE, 0.0)
-        wished = {name: action[name] for name in self.action_features if name in action}
-        sent = self._limiter.apply({**still, **wished}, self._measured_pose, self.clock.now())
+        requested = {name: action[name] for name in self.action_features if name in action}
+        sent = self._limiter.apply({**still, **requested}, self._measured_pose, self.clock.now())
         self._push(sent)
         return sent
 

@@ -80,10 +80,10 @@ class SimulatedArm:
     def _follow(self, pose: Mapping[str, float], farthest: float) -> None:
         """Move limp joints towards a pose by at most ``farthest`` radians."""
         angles = self.joints.angles()
-        for name, wished in pose.items():
+        for name, requested_action in pose.items():
             if self.servos[name].drives:
                 continue
-            way = min(max(wished - angles[name], -farthest), farthest)
+            way = min(max(requested_action - angles[name], -farthest), farthest)
             self.joints.set_angle(name, angles[name] + way)
 
     def hold_by_hand(self, pose: Mapping[str, float]) -> None:

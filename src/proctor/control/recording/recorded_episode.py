@@ -11,7 +11,7 @@ from typing import Protocol
 from proctor.control.loop.frame_queue import FrameQueue
 from proctor.control.loop.pacing import Pacer
 from proctor.control.recording.log import EpisodeEnd, EpisodeReport
-from proctor.control.robot_frames import Exchange, FrameBuilder
+from proctor.control.robot_frames import ControlStep, FrameBuilder
 from proctor.control.terminal.keys import ControlKey, KeyReader
 from proctor.robots.base import Action, Robot, Teleoperator
 
@@ -19,7 +19,7 @@ SECONDS_AFTER_SUCCESS = 0.5
 """Time that an episode goes on after a simulated scene reports success."""
 
 
-class TakeVerdict(Enum):
+class EpisodeDecision(Enum):
     """What becomes of a take."""
 
     KEEP = "keep"
@@ -28,10 +28,10 @@ class TakeVerdict(Enum):
 
 
 @dataclass(frozen=True)
-class EpisodeTake:
+class RecordedEpisode:
     """A recorded take; its frames are in the queue."""
 
-    verdict: TakeVerdict
+    verdict: EpisodeDecision
     report: EpisodeReport
 
     @property
@@ -43,7 +43,7 @@ class EpisodeTake:
 class LoopWatcher(Protocol):
     """Shows every tick, as the live page and the status line do; it must not take long."""
 
-    def on_tick(self, phase: str, seconds: float, tick: Exchange) -> None:
+    def on_tick(self, phase: str, seconds: float, tick: ControlStep) -> None:
         """Show one tick: "recording" or "reset", and the time since the phase began."""
 
     def on_episodes(self, n_saved: int) -> None:
@@ -62,17 +62,17 @@ class ControlLoop:
     fps: int
     watcher: LoopWatcher | None = None
 
-    def exchange(self, began: float) -> Exchange:
+    def exchange(self, began: float) -> ControlStep:
         """Observe, take the teleoperator's action and send it."""
         observed_at = self.robot.clock.now()
         observation = self.robot.get_observation()
         scene = self.robot.scene
         scene_state = None if scene is None else scene.state()
-        wished = self.teleop.get_action()
-        sent = self.robot.send_action(wished)
-        return Exchange(observation, wished, sent, observed_at - began, scene_state)
+        requested_action = self.teleop.get_action()
+        sent = self.robot.send_action(requested_action)
+        return ControlStep(observation, requested_action, sent, observed_at - began, scene_state)
 
-    def watch(self, phase: str, tick: Exchange) -> None:
+    def watch(self, phase: str, tick: ControlStep) -> None:
         """Tell the watcher of a tick."""
         if self.watcher is not None:
             self.watcher.on_tick(phase, tick.time_s, tick)
@@ -88,7 +88,7 @@ class ControlLoop:
         return {meaning for meaning in ControlKey for key in pressed if key in meaning}
 
 
-class TakeRecorder:
+class RobotEpisodeRecorder:
     """Records takes into a queue; ``partial`` is the unfinished one if a device fails."""
 
     def __init__(self, loop: ControlLoop, queue: FrameQueue, task: str) -> None:
@@ -101,7 +101,7 @@ class TakeRecorder:
         self.frames = 0
         """Frames of the take that is recorded now."""
 
-    def record(self, seconds: float, seed: int | None) -> EpisodeTake:
+    def record(self, seconds: float, seed: int | None) -> RecordedEpisode:
         """Record a take of at most ``seconds``; ``seed`` is that of a simulated scene."""
         self._start()
         succeeded_at: float | None = None
@@ -113,7 +113,7 @@ class TakeRecorder:
             ended = self._ended(elapsed, seconds, succeeded_at)
             if ended is not None:
                 verdict, why = ended
-                return EpisodeTake(verdict, self.report(why, seed))
+                return RecordedEpisode(verdict, self.report(why, seed))
             self._add(self._loop.exchange(self._began))
             scene = self._loop.robot.scene
             if succeeded_at is None and scene is not None and scene.succeeded():
@@ -149,29 +149,29 @@ class TakeRecorder:
 
     def _ended(
         self, elapsed: float, seconds: float, succeeded_at: float | None
-    ) -> tuple[TakeVerdict, EpisodeEnd] | None:
+    ) -> tuple[EpisodeDecision, EpisodeEnd] | None:
         """Return how the take ends now, or None if it goes on."""
         keys = self._loop.pressed()
         if self._loop.should_end():
-            return TakeVerdict.KEEP, EpisodeEnd.SIGNAL
+            return EpisodeDecision.KEEP, EpisodeEnd.SIGNAL
         if ControlKey.STOP in keys:
-            return TakeVerdict.KEEP, EpisodeEnd.STOP
+            return EpisodeDecision.KEEP, EpisodeEnd.STOP
         if ControlKey.RERECORD in keys:
-            return TakeVerdict.AGAIN, EpisodeEnd.KEY
+            return EpisodeDecision.AGAIN, EpisodeEnd.KEY
         if (
             ControlKey.END_EPISODE in keys and self.frames
         ):  # before the first frame there is nothing to end
-            return TakeVerdict.KEEP, EpisodeEnd.KEY
+            return EpisodeDecision.KEEP, EpisodeEnd.KEY
         passed = elapsed + 0.5 / self._loop.fps  # a tick that is a little early counts
         if succeeded_at is not None and passed >= succeeded_at + SECONDS_AFTER_SUCCESS:
-            return TakeVerdict.KEEP, EpisodeEnd.SUCCESS
+            return EpisodeDecision.KEEP, EpisodeEnd.SUCCESS
         if self.frames and passed >= seconds:
-            return TakeVerdict.KEEP, EpisodeEnd.TIME
+            return EpisodeDecision.KEEP, EpisodeEnd.TIME
         return None
 
-    def _add(self, tick: Exchange) -> None:
+    def _add(self, tick: ControlStep) -> None:
         self._queue.add(self._builder.frame(tick), self._task)
-        self._changed.update(changed_channels(tick.wished, tick.sent))
+        self._changed.update(changed_channels(tick.requested_action, tick.sent))
         self._time_s = tick.time_s
         self.frames += 1
         self._loop.watch("recording", tick)
@@ -202,6 +202,10 @@ def run_reset_phase(loop: ControlLoop, seconds: float) -> ResetEnd:
         loop.watch("reset", loop.exchange(began))
 
 
-def changed_channels(wished: Action, sent: Action) -> list[str]:
+def changed_channels(requested_action: Action, sent: Action) -> list[str]:
     """Return the channels whose sent value differs from the wished one."""
-    return [name for name, value in wished.items() if abs(sent.get(name, value) - value) > 1e-4]
+    return [
+        name
+        for name, value in requested_action.items()
+        if abs(sent.get(name, value) - value) > 1e-4
+    ]
