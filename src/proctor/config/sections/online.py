@@ -61,7 +61,7 @@ class OnlineSettings:
     fix: str = setting(
         "",
         "behaviours of LeRobot to mend, comma-separated: "
-        f"{', '.join(fix.value for fix in Fix)} (default: as LeRobot)",
+        f"{', '.join(fix.value for fix in LeRobotFix)} (default: as LeRobot)",
         NAME_LIST,
     )
     reward: RewardSource = setting(

@@ -202,10 +202,6 @@ def run_reset_phase(loop: ControlLoop, seconds: float) -> ResetEnd:
         loop.watch("reset", loop.exchange(began))
 
 
-def changed_channels(requested_action: Action, sent: Action) -> list[str]:
+def changed_channels(requested: Action, sent: Action) -> list[str]:
     """Return the channels whose sent value differs from the wished one."""
-    return [
-        name
-        for name, value in requested_action.items()
-        if abs(sent.get(name, value) - value) > 1e-4
-    ]
+    return [name for name, value in requested.items() if abs(sent.get(name, value) - value) > 1e-4]

@@ -201,7 +201,5 @@ class TrialLoop:
             pacer.tick()
 
 
-def _is_limited(requested_action: Action, sent: Action) -> bool:
-    return any(
-        abs(sent.get(name, value) - value) > _CHANGED for name, value in requested_action.items()
-    )
+def _is_limited(requested: Action, sent: Action) -> bool:
+    return any(abs(sent.get(name, value) - value) > _CHANGED for name, value in requested.items())
