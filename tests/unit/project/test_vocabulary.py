@@ -104,6 +104,15 @@ RETIRED = frozenset(
         "reading_line",
         "cannot_serve",
         "decode_picture",
+        "ForeignBenchmark",
+        "ForeignEnv",
+        "ForeignSim",
+        "HANDED_OVER",
+        "TakeVerdict",
+        "EpisodeTake",
+        "Surroundings",
+        "Admitted",
+        "wished",
     ]
 )
 """Identifiers that VOCABULARY renamed; none is a word that the field uses for something else."""
