@@ -22,7 +22,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +38,7 @@ from proctor.policies.runtime.numerics import step_numerics, training_numerics
 from proctor.runs.training import resume_flags
 from proctor.system.files import display_path
 from proctor.trained_starts import TRAINED_STARTS_FILE
+from proctor.training.callback import TrainingCallback
 from proctor.training.checkpoints.saving import AVERAGED, PRETRAINED, STATE, Checkpoints
 from proctor.training.checkpoints.state import (
     Batching,
@@ -52,7 +52,7 @@ from proctor.training.data.augmentation import augment, plan_augmentation
 from proctor.training.data.loading import Batch, n_rows
 from proctor.training.data.sampler import WHOLE_SHARE
 from proctor.training.data.sharding import full_tensor, gather_state
-from proctor.training.metrics.metrics import DivergedTraining, Metrics, MetricTracker, Update
+from proctor.training.metrics.metrics import DivergedTraining, MetricTracker, Update
 from proctor.training.metrics.stopping import SaveTimer, StopRequests
 from proctor.training.optim.divergence import Divergence, RiseWatch, explain_divergence
 from proctor.training.optim.ema import WeightAverage
@@ -70,37 +70,6 @@ from proctor.training.setup import TrainingSetup
 
 _FUSED = ("cuda", "cpu")
 """Devices with fused optimisers; on a CPU they take a quarter to a half of the time."""
-
-
-class TrainingCallback(Protocol):
-    """Receives the events of a training."""
-
-    def on_step(self, step: int) -> None:
-        """A step is done; metrics may come later."""
-
-    def on_metrics(self, metrics: Metrics) -> None:
-        """New metrics are available."""
-
-    def on_validation(self, step: int, loss: float) -> None:
-        """The validation loss was computed."""
-
-    def lacks_validation(self, step: int) -> bool:
-        """Return whether the validation loss of this step was never computed."""
-
-    def on_checkpoint(self, step: int, checkpoint: Path) -> None:
-        """A checkpoint was written completely."""
-
-    def on_divergence(self, divergence: Divergence, good: Path | None) -> Path:
-        """The training diverged; ``good`` is the checkpoint to go on from.
-
-        Returns the file with its last steps.
-        """
-
-    def on_rise(self, divergence: Divergence, good: Path | None, advice: str) -> None:
-        """Loss and gradients rose; the training goes on.
-
-        ``good`` is the checkpoint from before, ``advice`` has the command that continues it.
-        """
 
 
 @dataclass

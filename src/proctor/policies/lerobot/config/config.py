@@ -29,6 +29,7 @@ from proctor.fingerprint import (
     LOCAL_PATH,
     PRESENTATION,
     TRAINING_ONLY,
+    UNSAVED,
     ConfigUse,
     defining_fields,
 )
@@ -95,7 +96,7 @@ _EVALUATION, _INT8 = EVALUATION_ONLY, {ALLOWED: Choices(("int8",))}
 
 def run_flag(help_text: str, default_help: str = "") -> dict[str, Any]:
     """Return the metadata of a flag that is not saved in config.json."""
-    return {"saved": False, "help": help_text, "default_help": default_help}
+    return {**UNSAVED, "help": help_text, "default_help": default_help}
 
 
 def _run_setting(
