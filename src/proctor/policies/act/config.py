@@ -21,6 +21,7 @@ from proctor.policies.lerobot.config.config import (
 from proctor.policies.lerobot.config.mixins import ChunkMixin
 from proctor.policies.lerobot.config.presets import TrainingPreset, constant_preset
 from proctor.policies.lerobot.config.shared_fields import backbone_file, normalization, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     MOST_WIDTH,
@@ -106,4 +107,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.act.network:Act",
     prefix="model.",
     signature_fields=frozenset({"n_vae_encoder_layers", "temporal_ensemble_coeff"}),
+    make=make_fresh,
 )

@@ -27,6 +27,7 @@ from proctor.policies.lerobot.config.shared_fields import (
     optimizer_betas,
     shared,
 )
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     WIDTH,
     Limits,
@@ -163,4 +164,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.diffusion.network:Diffusion",
     prefix="diffusion.",
     signature_fields=frozenset({"noise_scheduler_type", "use_film_scale_modulation"}),
+    make=make_fresh,
 )

@@ -29,6 +29,7 @@ from proctor.policies.lerobot.config.config import (
 )
 from proctor.policies.lerobot.config.presets import SampleWindows, TrainingPreset, constant_preset
 from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     MOST_LAYERS,
     WIDTH,
@@ -349,4 +350,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.gaussian_actor.network:GaussianActorNetwork",
     prefix="",
     signature_fields=frozenset({"actor_learner_config", "online_buffer_capacity"}),
+    make=make_fresh,
 )

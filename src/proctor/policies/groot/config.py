@@ -28,7 +28,6 @@ from proctor.policies.groot.nvidia import (
 from proctor.policies.lerobot.config.config import (
     CheckpointConfig,
     CheckpointPlugin,
-    make_fresh,
     run_flag,
     setting,
     training_setting,
@@ -51,6 +50,7 @@ from proctor.policies.lerobot.config.presets import (
     adam_settings,
 )
 from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     ALLOWED,
     MOST_PROMPT,

@@ -32,6 +32,7 @@ from proctor.policies.lerobot.config.presets import (
     constant_preset,
 )
 from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import SHARE, Limits
 
 WORDS = "words"
@@ -179,4 +180,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.language_act.network:LanguageAct",
     prefix="model.",
     signature_fields=frozenset({"n_vae_encoder_layers", "word_dropout"}),
+    make=make_fresh,
 )

@@ -21,6 +21,7 @@ from proctor.policies.lerobot.config.config import (
 from proctor.policies.lerobot.config.mixins import DenoisingMixin, LanguageConfig
 from proctor.policies.lerobot.config.presets import TrainingPreset
 from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     POSITIVE,
@@ -214,4 +215,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.multi_task_dit.network:Dit",
     prefix="",
     signature_fields=frozenset({"noise_scheduler_type", "vision_encoder_lr_multiplier"}),
+    make=make_fresh,
 )

@@ -23,6 +23,7 @@ from proctor.policies.lerobot.config.mixins import (
 )
 from proctor.policies.lerobot.config.presets import SampleWindows
 from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     MOST_PIXELS,
     POSITIVE,
@@ -224,6 +225,7 @@ PLUGIN = CheckpointPlugin(
     prefix="model.",
     steps={"pi0_new_line_processor": "proctor.policies.pi0.steps:Pi0NewLine"},
     signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
+    make=make_fresh,
 )
 
 
@@ -268,4 +270,5 @@ PI05_PLUGIN = CheckpointPlugin(
         "pi05_prepare_state_tokenizer_processor_step": "proctor.policies.pi0.steps:Pi05StatePrompt"
     },
     signature_fields=frozenset({"paligemma_variant", "num_inference_steps"}),
+    make=make_fresh,
 )

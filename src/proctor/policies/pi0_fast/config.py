@@ -15,6 +15,7 @@ from proctor.policies.lerobot.config.config import (
 )
 from proctor.policies.lerobot.config.mixins import read_rtc
 from proctor.policies.lerobot.config.shared_fields import shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import MOST_PROMPT, STEPS, Limits
 from proctor.policies.pi0 import sizes
 from proctor.policies.pi0.config import PALIGEMMA, PiConfig
@@ -110,4 +111,5 @@ PLUGIN = CheckpointPlugin(
         "action_tokenizer_processor": f"{_STEPS}:TokenizeActions",
     },
     signature_fields=frozenset({"paligemma_variant", "fast_skip_tokens"}),
+    make=make_fresh,
 )

@@ -18,6 +18,7 @@ from proctor.policies.lerobot.config.mixins import (
     VlaConfig,
 )
 from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     Choices,
     Limits,
@@ -156,4 +157,5 @@ PLUGIN = CheckpointPlugin(
     prefix="model.",
     steps={"smolvla_new_line_processor": "proctor.policies.smolvla.network:SmolVlaNewLine"},
     signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
+    make=make_fresh,
 )

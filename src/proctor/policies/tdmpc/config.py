@@ -21,6 +21,7 @@ from proctor.policies.lerobot.config.config import (
 )
 from proctor.policies.lerobot.config.presets import SampleWindows, TrainingPreset, constant_preset
 from proctor.policies.lerobot.config.shared_fields import normalization, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     WIDTH,
     Limits,
@@ -210,4 +211,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.tdmpc.network:TdMpc",
     prefix="",
     signature_fields=frozenset({"cem_iterations", "n_gaussian_samples"}),
+    make=make_fresh,
 )

@@ -31,6 +31,7 @@ from proctor.policies.lerobot.config.shared_fields import (
     optimizer_betas,
     shared,
 )
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     LAYERS,
     POSITIVE,
@@ -157,4 +158,5 @@ PLUGIN = CheckpointPlugin(
     network="proctor.policies.vqbet.network:VqBet",
     prefix="vqbet.",
     signature_fields=frozenset({"n_action_pred_token", "vqvae_n_embed"}),
+    make=make_fresh,
 )

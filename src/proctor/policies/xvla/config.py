@@ -18,6 +18,7 @@ from proctor.policies.lerobot.config.config import CheckpointPlugin, setting, tr
 from proctor.policies.lerobot.config.mixins import ChunkMixin, LanguageConfig, with_interface_sizes
 from proctor.policies.lerobot.config.presets import XVLA_ADAMW, TrainingPreset, cosine_preset
 from proctor.policies.lerobot.config.shared_fields import normalization, optimizer_betas, shared
+from proctor.policies.lerobot.fresh import make_fresh
 from proctor.policies.lerobot.processors.limits import (
     MOST_STEPS,
     STEPS,
@@ -287,4 +288,5 @@ PLUGIN = CheckpointPlugin(
     },
     optimizers={XVLA_ADAMW: "proctor.policies.xvla.network:parameter_groups"},
     signature_fields=frozenset({"florence_config", "len_soft_prompts"}),
+    make=make_fresh,
 )

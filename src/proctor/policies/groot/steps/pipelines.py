@@ -1,10 +1,13 @@
-"""Processor steps of a new GR00T policy, from its base model's files or a dataset's statistics."""
+"""Processor steps of a new GR00T policy, from its base model's files or a dataset's statistics.
+
+Configs are untyped here: ``groot/config`` imports this module.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -19,16 +22,11 @@ from proctor.policies.lerobot.processors.processors import Normalize, Stats, Usu
 from proctor.policies.lerobot.processors.relative_actions import RELATIVE_STATS
 from proctor.policies.lerobot.processors.step import ProcessorStep
 
-if TYPE_CHECKING:
-    from proctor.policies.groot.config import GrootN15Config, GrootN17Config
-
 _TARGET, _CROP = [256, 256], [230, 230]
 """Image sizes of N1.7 where a checkpoint states none."""
 
 
-def make_steps(
-    config: GrootN17Config, usual: UsualSteps
-) -> tuple[PackInputs, VlmEncode, ProcessorStep]:
+def make_steps(config: Any, usual: UsualSteps) -> tuple[PackInputs, VlmEncode, ProcessorStep]:
     """Return the steps that pack, encode and decode.
 
     The base model's statistics of the embodiment take precedence over the dataset's.
@@ -67,7 +65,7 @@ def make_steps(
 
 
 def make_n15_steps(
-    config: GrootN15Config, usual: UsualSteps
+    config: Any, usual: UsualSteps
 ) -> tuple[PackInputsV3, EagleEncode, EagleCollate, ActionUnpackV1]:
     """Return the steps that pack, encode, collate and unpack.
 
@@ -107,7 +105,7 @@ def _tensors(flat: Mapping[str, Mapping[str, list[float]]]) -> Stats:
     return {k: {n: torch.tensor(v) for n, v in each.items()} for k, each in flat.items()}
 
 
-def _pack(config: GrootN17Config, settings: ProcessorSettings | None, stats: Stats) -> PackInputs:
+def _pack(config: Any, settings: ProcessorSettings | None, stats: Stats) -> PackInputs:
     if settings is None:
         return PackInputs(
             action_horizon=config.action_horizon,
@@ -137,7 +135,7 @@ def _pack(config: GrootN17Config, settings: ProcessorSettings | None, stats: Sta
     )
 
 
-def _encode(config: GrootN17Config, settings: ProcessorSettings | None) -> VlmEncode:
+def _encode(config: Any, settings: ProcessorSettings | None) -> VlmEncode:
     settings = settings or ProcessorSettings("")
     if settings.image_target_size is None:
         settings = replace(settings, image_target_size=_TARGET, image_crop_size=_CROP)

@@ -8,7 +8,7 @@ end-effector are relative as transforms, in groups called ``eef``. The others fo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -18,9 +18,6 @@ from proctor.policies.groot.nvidia import ProcessorSettings
 from proctor.policies.lerobot.config.presets import POSE_SIZE
 from proctor.policies.lerobot.processors.processors import Stats
 from proctor.policies.lerobot.processors.relative_actions import RELATIVE_STATS
-
-if TYPE_CHECKING:
-    from proctor.policies.groot.config import GrootN17Config
 
 _ARM, _POSE = "single_arm", "eef"
 
@@ -36,7 +33,7 @@ class _Group:
 
 
 def relative_settings(
-    config: GrootN17Config, stats: Stats, base: ProcessorSettings | None
+    config: Any, stats: Stats, base: ProcessorSettings | None
 ) -> ProcessorSettings:
     """Return the settings of a policy that learns relative actions.
 

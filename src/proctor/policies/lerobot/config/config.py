@@ -343,16 +343,6 @@ class CheckpointConfig(PolicyConfig):
 ConfigT = TypeVar("ConfigT", bound=CheckpointConfig)
 
 
-def make_fresh(config: CheckpointConfig, interface: Interface) -> Policy:
-    """Make a policy of the config's family with random weights, for the interface's inputs."""
-    from proctor.policies.lerobot.checkpoint.checkpoint import fresh_policy
-    from proctor.policies.lerobot.config.families import family
-
-    plugin = family(config.type)
-    assert plugin is not None, f"{config.type} is registered"
-    return fresh_policy(plugin, config, interface)
-
-
 ForeignReader: TypeAlias = Callable[
     [Path, Mapping[str, Any], Mapping[str, Any]], dict[str, Any] | None
 ]
@@ -362,7 +352,7 @@ ForeignReader: TypeAlias = Callable[
 class CheckpointPlugin(PolicyPlugin):
     """A policy family of LeRobot checkpoints, with the import path of its network."""
 
-    make: Callable[[Any, Interface], Policy] = field(kw_only=True, default=make_fresh)
+    make: Callable[[Any, Interface], Policy] = field(kw_only=True)
     network: str = field(kw_only=True)
     """Class of its network, as package.module:ATTRIBUTE, imported on use."""
     prefix: str = field(kw_only=True)
