@@ -80,7 +80,7 @@ BUILT_IN = {
         "pretrained": "proctor.policies.lerobot.checkpoint.pretrained:PLUGIN",
         PYTHON_OBJECT: "proctor.policies.callable_policy:PLUGIN",
         "random": "proctor.policies.scripted.random:PLUGIN",
-        "remote": "proctor.policies.remote.config:PLUGIN",
+        "remote": "proctor.policies.remote.plugin:PLUGIN",
         "zero": "proctor.policies.scripted.zero:PLUGIN",
     },
     "robots": {

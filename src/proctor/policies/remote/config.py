@@ -13,9 +13,9 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from proctor.errors import UsageError
-from proctor.features import STATE, Interface
+from proctor.features import STATE
 from proctor.fingerprint import API_KEY_VARIABLE, PRESENTATION, secret_metadata
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
+from proctor.policies.base import PolicyConfig, flag
 from proctor.policies.remote.address import Address, check_api_key, parse_addresses
 from proctor.protocols.inference_messages import Protocol
 
@@ -169,19 +169,3 @@ def check_flags(config: RemoteConfig) -> None:
             code="flag.out-of-range",
         )
     check_api_key("--policy.api_key", config.api_key)
-
-
-def make(config: RemoteConfig, interface: Interface) -> Policy:
-    """Connect to the servers and check that their policy fits ``interface``."""
-    check_flags(config)
-    from proctor.policies.remote.policy import RemotePolicy
-
-    return RemotePolicy(config, interface)
-
-
-PLUGIN = PolicyPlugin(
-    config=RemoteConfig,
-    make=make,
-    summary="policy on a server: openpi, GR00T, vla-eval, LeRobot; --policy.url=ws://...",
-    check_config=check_flags,
-)
