@@ -51,7 +51,7 @@ from proctor.policies.pi0_fast.steps import Pi0FastStatePrompt
 from proctor.policies.runtime.chunk_policy import ChunkPolicy, LoadedCheckpoint
 from proctor.policies.runtime.network import Network
 from proctor.policies.runtime.prompts import InstructionEncoder
-from proctor.policies.smolvla.network import SmolVlaNewLine
+from proctor.policies.smolvla.steps import SmolVlaNewLine
 
 STATS: Stats = {
     key: {"min": torch.full((n,), -2.0), "max": torch.full((n,), 2.0)}

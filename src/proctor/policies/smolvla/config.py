@@ -116,7 +116,7 @@ class SmolVlaConfig(VlaConfig):
     def processing(self, usual: UsualSteps) -> StepLists:
         """Return the usual processor steps and a tokenizer step."""
         from proctor.policies.lerobot.tokenizer.language import Tokenize
-        from proctor.policies.smolvla.network import SmolVlaNewLine
+        from proctor.policies.smolvla.steps import SmolVlaNewLine
 
         tokens = Tokenize(
             max_length=self.tokenizer_max_length,
@@ -155,7 +155,7 @@ PLUGIN = CheckpointPlugin(
     summary="SmolVLA, untrained (trained: --policy.path)",
     network="proctor.policies.smolvla.network:SmolVla",
     prefix="model.",
-    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.network:SmolVlaNewLine"},
+    steps={"smolvla_new_line_processor": "proctor.policies.smolvla.steps:SmolVlaNewLine"},
     signature_fields=frozenset({"vlm_model_name", "expert_width_multiplier"}),
     make=make_fresh,
 )

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own convention)
@@ -29,7 +28,6 @@ from proctor.policies.lerobot.checkpoint.location import local_folder
 from proctor.policies.lerobot.checkpoint.tensor_file import read_tensors
 from proctor.policies.lerobot.checkpoint.weights import WEIGHTS_FILE, check_tensor
 from proctor.policies.lerobot.config.mixins import read_rtc
-from proctor.policies.lerobot.tokenizer.language import NewLine
 from proctor.policies.runtime.network import NoiseSpec
 from proctor.policies.smolvla import aloha
 from proctor.policies.smolvla.config import SmolVlaConfig
@@ -47,13 +45,6 @@ from proctor.system.hub.repositories import download
 
 NOISE, TIME = "noise", "time"
 EMBEDDINGS = "model.text_model.embed_tokens"
-
-
-@dataclass(frozen=True)
-class SmolVlaNewLine(NewLine):
-    """SmolVLA's name of the step."""
-
-    registry_name: ClassVar[str] = "smolvla_new_line_processor"
 
 
 class SmolVla(GuidedNetwork):
