@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from proctor.errors import SimulatorFault
 from proctor.features import Array
 from proctor.types import MAX_START_VALUES, Start
@@ -47,6 +45,8 @@ class DemonstrationStart:
 
     def to_json(self) -> str:
         """Return the record as text, for a dataset's table of episodes."""
+        import msgspec  # not in every interpreter that measures starts
+
         return msgspec.json.encode(self).decode()
 
     @classmethod
@@ -56,8 +56,10 @@ class DemonstrationStart:
         Raises:
             ValueError: the text is damaged.
         """
+        import msgspec
+
         try:
-            found = msgspec.json.decode(text, type=cls)
+            found: DemonstrationStart = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(str(error)) from None
         start = found.start

@@ -71,12 +71,12 @@ def _use_camera(port: int) -> None:
 _REMOTE = "proctor.policies.remote"
 CLIENTS = {
     "openpi": Client(
-        (f"{_REMOTE}.openpi", f"{_REMOTE}.websocket"),
-        _connection("openpi", "OpenpiConnection", "ws"),
+        (f"{_REMOTE}.websocket",),
+        _connection("websocket", "OpenpiConnection", "ws"),
     ),
     "vla-eval": Client(
-        (f"{_REMOTE}.vla_eval", f"{_REMOTE}.websocket"),
-        _connection("vla_eval", "VlaEvalConnection", "vla"),
+        (f"{_REMOTE}.websocket",),
+        _connection("websocket", "VlaEvalConnection", "vla"),
     ),
     "groot": Client((f"{_REMOTE}.groot",), _connection("groot", "GrootConnection", "tcp")),
     "lerobot": Client((f"{_REMOTE}.lerobot",), _connection("lerobot", "make_connector", "grpc")),

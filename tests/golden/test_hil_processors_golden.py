@@ -40,6 +40,7 @@ class ArmEnv:
     action = ActionSpec(4, names=("delta_x", "delta_y", "delta_z", "gripper"))
     fps = 10
     task = "lift the cube"
+    start = None
 
     def __init__(self) -> None:
         self.steps = 0

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from proctor.benchmarks.base import Benchmark, MeasuredSim, Sim
 from proctor.features import Array, Feature, FeatureKind, Observation
 from proctor.starts import StartSource, condensed, make_start
-from proctor.system.platform.platform_info import installed_versions
 from proctor.system.user_code import plugin_error
 from proctor.types import Start
 
@@ -81,6 +80,8 @@ def start_keys(features: Mapping[str, Feature]) -> tuple[str, ...]:
 
 def start_source(benchmark: Benchmark) -> StartSource:
     """Return the benchmark, and the version of the distribution that defines its starts."""
+    from proctor.system.platform.platform_info import installed_versions
+
     name = benchmark.starts_of or benchmark.name
     main = benchmark.distributions[:1]
     if main:

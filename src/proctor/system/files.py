@@ -212,8 +212,9 @@ def is_unfinished(path: Path) -> bool:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what killed processes left of atomic writes in ``folder``, whose lock is held."""
-    for path in filter(is_unfinished, folder.iterdir()):
-        path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # the folder itself was moved or removed
+        for path in filter(is_unfinished, folder.iterdir()):
+            path.unlink(missing_ok=True)
 
 
 def user_cache_folder() -> Path:

@@ -51,7 +51,7 @@ def redact(value: Any) -> Any:
             key: _hidden(item) if _SECRET_NAME.fullmatch(str(key)) else redact(item)
             for key, item in value.items()
         }
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [redact(item) for item in value]
     return value
 
@@ -60,7 +60,7 @@ def _hidden(value: Any) -> Any:
     """Redact all text of a secret; numbers stay, as in ``max_tokens``."""
     if isinstance(value, Mapping):
         return {key: _hidden(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_hidden(item) for item in value]
     return REDACTED if isinstance(value, str) else value
 
@@ -78,6 +78,6 @@ def is_redacted(value: Any) -> bool:
     """Return whether a setting lost a secret when it was written."""
     if isinstance(value, Mapping):
         return any(is_redacted(item) for item in value.values())
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return any(is_redacted(item) for item in value)
     return isinstance(value, str) and REDACTED in value

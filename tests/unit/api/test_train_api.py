@@ -55,7 +55,8 @@ def test_a_training_is_returned_as_load_run_reads_it(
 def test_a_training_from_python_has_the_bits_of_the_command(numbers: Path, tmp_path: Path) -> None:
     settings = RUN | {"num_workers": 0}
     assert main(["train", *words(numbers, tmp_path / "command", SMALL_ACT, settings)]) == 0
-    proctor.train({"root": numbers}, ACT, output_dir=tmp_path / "python", **settings)
+    dataset = {"root": numbers, "repo_id": "someone/numbers"}
+    proctor.train(dataset, ACT, output_dir=tmp_path / "python", **settings)
     one, other = (
         files_of(tmp_path / name / "checkpoints/000008") for name in ("command", "python")
     )

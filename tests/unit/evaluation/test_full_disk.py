@@ -29,8 +29,8 @@ def evaluate(folder: Path) -> int:
     return main(["eval", *EVAL, f"--output_dir={folder}"])
 
 
-def resume(folder: Path) -> int:
-    return main(["eval", "--resume", f"--output_dir={folder}"])
+def resume(folder: Path, *more: str) -> int:
+    return main(["eval", "--resume", f"--output_dir={folder}", *more])
 
 
 def refuse(number: int) -> OSError:
@@ -183,7 +183,7 @@ def test_takes_that_do_not_fit_into_the_dataset_wait_for_the_next_session(
         assert main(["eval", *EVAL, *words, f"--output_dir={tmp_path / 'run'}"]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.endswith("--resume")
-    assert resume(tmp_path / "run") == 0
+    assert resume(tmp_path / "run", words[-1]) == 0
     assert len(columns(tmp_path / "rollouts")["from"]) == 4
 
 

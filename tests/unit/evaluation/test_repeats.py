@@ -18,6 +18,7 @@ from proctor.evaluation.run import Evaluation
 from proctor.report.run.page import write_page
 from proctor.report.run.run import load_run
 from proctor.report.run.summary import at_end_text, eval_info, pass_rates, pass_text, tally
+from proctor.settings import check_settings
 from proctor.stats.independent_units import independent_units
 from proctor.stats.rates import wilson_interval
 from proctor.stats.repeats import pass_all
@@ -37,7 +38,7 @@ def test_repeats_multiply_the_episodes_and_one_is_the_default() -> None:
     assert list(EvalSettings(n_episodes=2, repeats=2).indices) == [0, 1, 2, 3]
     assert EvalSettings(repeats=1).repeats is None, "one meaning, one fingerprint"
     with refuses(UsageError, "flag.out-of-range"):
-        EvalSettings(repeats=0).validate()
+        check_settings(EvalSettings(repeats=0), "eval.")
     with refuses(UsageError, "flag.out-of-range"):
         EvalSettings(n_episodes=2, repeats=2, episodes=[4]).validate()
 

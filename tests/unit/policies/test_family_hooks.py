@@ -31,7 +31,7 @@ def test_a_declared_step_has_the_name_that_it_is_declared_by(name: str) -> None:
 
 def test_a_family_step_lives_in_its_familys_folder() -> None:
     for plugin in families().values():
-        folder = plugin.network.rpartition(".")[0]
+        folder = ".".join(plugin.network.split(".")[:3])
         assert all(place.startswith(f"{folder}.") for place in plugin.steps.values())
     assert not family_steps().keys() & KNOWN.keys()
 

@@ -8,6 +8,7 @@ import torch
 from proctor.config.sections.online import CriticNetworkSettings, SacSettings
 from proctor.errors import UsageError
 from proctor.rl.algorithms.sac import IS_DEMONSTRATION, PENALTY
+from proctor.settings import check_settings
 from tests.tiny_sac import make_batches, make_learner
 
 
@@ -125,5 +126,5 @@ def test_actors_get_the_weights_that_act_with_lerobots_names():
 def test_an_unknown_activation_of_critics_is_refused():
     sizes = CriticNetworkSettings(final_activation="Linear")
     with pytest.raises(UsageError) as caught:
-        SacSettings(critic_network_kwargs=sizes).validate()
+        check_settings(SacSettings(critic_network_kwargs=sizes), "policy.")
     assert caught.value.code == "flag.invalid-value"

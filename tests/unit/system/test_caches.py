@@ -27,7 +27,7 @@ from proctor.datasets.cache_settings import CacheKind, FrameCacheSettings
 from proctor.datasets.reading.cached import CachedSource
 from proctor.errors import ProctorError
 from proctor.system import caches
-from proctor.system.graphics import gl_probe as gl_probe_cache
+from proctor.system.graphics import gl_probe
 from proctor.system.platform import package_files
 from tests.unit.datasets.making import GOLDEN, make_numbers
 
@@ -68,10 +68,10 @@ def model() -> Any:
 
 
 def probes() -> Any:
-    found = gl_probe_cache.read_probes("egl")
+    found = gl_probe.read_probes("egl")
     if found is None:
         found = [{"backend": "egl", "frame_ms": 1.25}]
-        gl_probe_cache.keep_probes("egl", found)
+        gl_probe.keep_probes("egl", found)
     return found
 
 
@@ -187,7 +187,7 @@ def test_an_entry_of_another_version_is_made_anew(
 ) -> None:
     expected = make()
     monkeypatch.setattr(cache_entries, "FORMAT", 99)
-    for module, name in ((gl_probe_cache, "_CACHE"), (package_files, "_CACHE")):
+    for module, name in ((gl_probe, "_CACHE"), (package_files, "_CACHE")):
         kept = getattr(module, name)
         monkeypatch.setattr(module, name, caches.JsonCache(kept.name, kept.most_entries, 99))
         assert getattr(module, name).read() == {}

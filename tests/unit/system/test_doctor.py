@@ -14,7 +14,7 @@ from proctor import cli
 from proctor.errors import NoGraphics
 from proctor.evaluation import smoke_test
 from proctor.evaluation.smoke_test import SmokeTestResult, SmokeTestStatus
-from proctor.system.graphics import gl, gl_probe, gl_probe_cache
+from proctor.system.graphics import gl, gl_probe
 from proctor.system.graphics.gl_probe import GlProbe
 from proctor.system.platform import doctor
 from proctor.system.platform.doctor import DoctorLevel, GpuInfo
@@ -384,7 +384,7 @@ def test_a_single_backend_is_timed_only_when_asked() -> None:
 def test_a_later_process_reads_kept_probes_until_a_driver_is_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(gl_probe_cache, "_PLACES", (str(tmp_path / "drivers"),))
+    monkeypatch.setattr(gl_probe, "_PLACES", (str(tmp_path / "drivers"),))
     before = gl_probe.probe_backends(("a", "crash"))
     gl_probe._probe_backends.cache_clear()
     monkeypatch.setattr(gl_probe, "_try_backends", lambda backends, always_time: ())

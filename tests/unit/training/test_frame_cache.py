@@ -80,6 +80,7 @@ def test_a_cache_of_small_pictures_changes_no_bit_of_what_is_learnt(
     policy = read_checkpoint(tmp_path / "disk/checkpoints/last/pretrained_model").config
     assert policy.input_features[CAMERA].shape == (16, 24, 3)
     again = ["--resume", f"--output_dir={tmp_path / 'disk'}", "--steps=3"]
+    again.append(f"--dataset.cache_dir={tmp_path / 'cache'}")
     assert main(["train", *again]) == 0  # at the size it was begun with
 
 

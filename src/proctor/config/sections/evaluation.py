@@ -120,6 +120,7 @@ class EvalSettings(RolloutConfig):
         None,
         "plan only episodes whose starts were not in the policy's training data; the simulators "
         "are reset first to measure them (default: false)",
+        PRESENTATION,  # the protocol of such a run has the digest of the trained starts
     )
     latency_steps: int | None = setting(
         None,

@@ -38,6 +38,7 @@ from proctor.policies.lerobot.processors.limits import (
     check_same_shape,
     up_to,
 )
+from proctor.settings import setting as bounded
 
 SMALLEST_IMAGE = 39
 """Pixels of a side: four unpadded convolutions reduce it to one."""
@@ -193,16 +194,21 @@ class GaussianActorConfig(CheckpointConfig):
         256, "a field of LeRobot's config.json that LeRobot does not use"
     )
     latent_dim: int = setting(256, "width of the encoding of each camera and state", WIDTH)
-    online_steps: int = training_setting(1_000_000, "environment steps of online training")
-    online_buffer_capacity: int = training_setting(
-        100_000, "transitions in the replay buffer of the actors"
+    online_steps: int = bounded(
+        1_000_000, "environment steps of online training", TRAINING_ONLY, least=1, most=10**9
     )
-    offline_buffer_capacity: int = training_setting(
-        100_000, "transitions in the replay buffer of demonstrations and interventions"
+    online_buffer_capacity: int = bounded(
+        100_000, "transitions in the replay buffer of the actors", TRAINING_ONLY, least=1
+    )
+    offline_buffer_capacity: int = bounded(
+        100_000,
+        "transitions in the replay buffer of demonstrations and interventions",
+        TRAINING_ONLY,
+        least=1,
     )
     async_prefetch: bool = unused(False)
-    online_step_before_learning: int = training_setting(
-        100, "transitions collected before the first update"
+    online_step_before_learning: int = bounded(
+        100, "transitions collected before the first update", TRAINING_ONLY, least=1
     )
     actor_learner_config: dict[str, Any] = _map(
         "actor_learner_config",

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 TRANSFORMS = ("auto", "none", "libero")
 _STEPS, _ENCODE, _DECODE = (
-    f"proctor.policies.groot.{name}" for name in ("steps", "encode_step", "decode_steps")
+    f"proctor.policies.groot.steps.{name}" for name in ("steps", "encode_step", "decode_steps")
 )
 
 

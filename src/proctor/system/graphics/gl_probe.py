@@ -156,7 +156,7 @@ def probe_backends(backends: Sequence[str], *, always_time: bool = False) -> tup
     """Try ``backends`` in parallel; if several render, time them one by one.
 
     Each runs in a subprocess: a broken driver crashes the process that loads it. Results are kept
-    for later processes (see ``gl_probe_cache``) unless ``always_time``.
+    for later processes (``keep_probes``) unless ``always_time``.
     """
     with _ONE_AT_A_TIME:  # concurrent callers wait for the same result
         return _probe_backends(tuple(backends), always_time)

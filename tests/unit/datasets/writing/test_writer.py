@@ -560,7 +560,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(
     assert contents(root) == contents(tmp_path / "other")
 
 
-def _no_space(*args: object) -> None:
+def _no_space(*args: object, **named: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
