@@ -26,8 +26,8 @@ from proctor.types import EpisodeKey, EpisodeStart, Start
 
 _OLDER = "the run is of an older Proctor, which did not compare starts"
 _OF_TRIALS = (
-    "trials on a robot place their objects by hand, or measure only the robot's pose, so their "
-    "starts cannot be compared with those of demonstrations"
+    "trials on a robot measure its pose and not the objects, so their starts cannot be compared "
+    "with those of demonstrations"
 )
 _OTHER_NUMBERS = "its training starts have other numbers than the evaluated ones of some tasks"
 _BINS = 12
