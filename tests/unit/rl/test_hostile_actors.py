@@ -186,7 +186,7 @@ def test_manipulated_payloads_are_read_or_refused(
 MEMORY = """
 import sys
 from proctor.errors import ProtocolError
-from proctor.rl import payloads
+from proctor.rl.link import payloads
 payload = sys.stdin.buffer.read()
 def peak():
     lines = open("/proc/self/status")
