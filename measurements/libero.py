@@ -135,7 +135,11 @@ def starts(folder: Path, *, tiny: bool) -> None:
 
     n = 2 if tiny else N_STARTS
     for kind, suite in [("libero", "libero_spatial")] if tiny else STARTED:
-        config = find_benchmark(kind).config(task=suite, task_ids=[0])
+        config = find_benchmark(kind).config(task=suite)
+        if kind == "libero_plus":
+            config.perturbation = "camera"  # its layouts need another package
+        else:
+            config.task_ids = [0]
         benchmark = benchmark_maker(config)()
         task = benchmark.tasks()[0]
         os.environ.update(benchmark.preflight(()))
@@ -151,7 +155,7 @@ def starts(folder: Path, *, tiny: bool) -> None:
         sim.close()
         apart = np.abs(recorded[:, None] - evaluated).max(axis=2)
         own = np.abs(evaluated[:, None] - evaluated).max(axis=2)[np.triu_indices(n, 1)]
-        name = f"{kind} {task.suite} 0, {n} recorded and {n} evaluated starts"
+        name = f"{kind} {task.suite} {task.task_id}, {n} recorded and {n} evaluated starts"
         say(f"{name}: nearest", f"{1000 * apart.min():.2f} mm", "> 1 mm")
         say("  nearest two evaluated starts", f"{1000 * own.min():.2f} mm")
 

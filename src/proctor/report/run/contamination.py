@@ -143,7 +143,9 @@ def contamination_of(
     trained = read_trained_starts(folder)
     if trained is None:
         record = RunFolder(folder).read()
-        policy = None if record is None or record.is_recording else record.resolved.get("policy")
+        if record is None or record.is_recording:
+            return None
+        policy = record.resolved.get("policy")
         if not isinstance(policy, Mapping) or not policy.get("path"):
             return None
         trained = TrainedStarts(unknown=(_OF_TRIALS if "trials" in record.protocol else _OLDER,))
