@@ -1,9 +1,10 @@
 """LIBERO's cost: episodes, opening, resetting, stepping and memory, as ratios in one run.
 
-    python -m measurements libero [episodes open step memory]
+    python -m measurements libero [episodes open step memory starts]
 
 The baseline of `episodes` is the in-tree lockstep loop; of `open` and `step` it is LIBERO's own
 environment, used as LeRobot uses it (a hard reset and a render of every camera at every step).
+`starts` measures how far recorded starts are from evaluated ones, on a task of each suite.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from measurements.monitored_command import evaluate_monitored
 
 SIZE = 256
 CAMERAS = "observation.images.image,observation.images.image2,observation.state"
+N_STARTS, EVALUATED_SEED = 50, 1000
+STARTED = (
+    *(("libero", f"libero_{suite}") for suite in ("spatial", "object", "goal", "10", "90")),
+    *(("libero_pro", f"libero_{suite}_swap") for suite in ("spatial", "object", "goal", "10")),
+    ("libero_plus", "libero_spatial"),
+)
+"""Benchmark and suite of each task whose starts are compared."""
 
 
 def episodes(folder: Path, *, tiny: bool) -> None:
@@ -116,6 +124,42 @@ def memory(folder: Path, *, tiny: bool) -> None:
         say(f"worker {name}: peak PSS", f"{usage.worker_mb or 0:.0f} MB")
 
 
+def starts(folder: Path, *, tiny: bool) -> None:
+    """Distance of the starts of `record` (default seeds) to those of `eval`, after settling.
+
+    That of two starts is the largest difference of a coordinate of any object or of the hand.
+    """
+    from proctor.benchmarks.training_starts import unpublished
+    from proctor.config.base import RECORDED_SEED
+    from proctor.plugins import benchmark_maker, find_benchmark
+
+    n = 2 if tiny else N_STARTS
+    for kind, suite in [("libero", "libero_spatial")] if tiny else STARTED:
+        config = find_benchmark(kind).config(task=suite)
+        if kind == "libero_plus":
+            config.perturbation = "camera"  # its layouts need another package
+        else:
+            config.task_ids = [0]
+        benchmark = benchmark_maker(config)()
+        task = benchmark.tasks()[0]
+        os.environ.update(benchmark.preflight(()))
+        sim = benchmark.make_sim(task)
+
+        def placed(spec: Any, sim: Any = sim) -> Any:
+            sim.reset(spec)
+            return np.array(list(sim.coordinates().values()))
+
+        evaluated = np.array([placed(benchmark.spec(task, i, EVALUATED_SEED)) for i in range(n)])
+        planned = [benchmark.spec(task, i, RECORDED_SEED) for i in range(n)]
+        recorded = np.array([placed(unpublished(benchmark, spec)) for spec in planned])
+        sim.close()
+        apart = np.abs(recorded[:, None] - evaluated).max(axis=2)
+        own = np.abs(evaluated[:, None] - evaluated).max(axis=2)[np.triu_indices(n, 1)]
+        name = f"{kind} {task.suite} {task.task_id}, {n} recorded and {n} evaluated starts"
+        say(f"{name}: nearest", f"{1000 * apart.min():.2f} mm", "> 1 mm")
+        say("  nearest two evaluated starts", f"{1000 * own.min():.2f} mm")
+
+
 def _backend() -> str:
     from proctor.system.graphics.gl import find_gl_backend
 
@@ -176,7 +220,13 @@ def _mean_ms(step: Callable[[Any], Any], actions: Any) -> float:
     return 1000 * (time.perf_counter() - start) / len(actions)
 
 
-PARTS = {"episodes": episodes, "open": opening, "step": stepping, "memory": memory}
+PARTS = {
+    "episodes": episodes,
+    "open": opening,
+    "step": stepping,
+    "memory": memory,
+    "starts": starts,
+}
 
 
 def main(words: Sequence[str]) -> None:

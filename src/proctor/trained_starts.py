@@ -45,6 +45,9 @@ _LEVEL = 6
 _MOST_RAW_BYTES = 2**29
 _MOST_REASONS = 8
 _DIGEST_BYTES = 16
+_NOT_MEASURED = (
+    "no measured start (datasets recorded on robots, by LeRobot or by an older Proctor have none)"
+)
 _EXACT = 2**53
 """Numbers above this are no exact integers."""
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**7)]
@@ -128,7 +131,7 @@ class TrainedStarts:
             except ValueError:
                 damaged += 1
         missing, name = sum(text is None for text in texts), dataset.rstrip("/").split("/")[-1]
-        for count, what in ((missing, "no measured start"), (damaged, "a damaged start")):
+        for count, what in ((missing, _NOT_MEASURED), (damaged, "a damaged start")):
             if count:
                 have = "has" if count == 1 else "have"
                 reasons.append(f"{count} of {len(texts)} demonstrations of {name} {have} {what}")

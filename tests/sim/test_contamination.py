@@ -10,6 +10,7 @@ import pytest
 
 from proctor import plugins
 from proctor.benchmarks.starts import start_source
+from proctor.cli import main
 from proctor.config.builder import build
 from proctor.config.evaluation import EvalConfig
 from proctor.evaluation.preparing import prepare
@@ -28,19 +29,17 @@ BENCHMARKS = {
 MODULES = {"metaworld": "metaworld", "pusht": "gym_pusht", "libero": "libero"}
 
 
-def recorded(root: Path, env: str, seed: int) -> TrainedStarts:
+def recorded(root: Path, env: str, seed: int, **flags: Any) -> TrainedStarts:
     """Record three short episodes without images, and return their starts."""
     own = {name.replace(".", "__"): value for name, value in BENCHMARKS[env].items()}
+    own |= {"policy__type": "random", "record__n_episodes": 3, "record__extra": [], **flags}
     if env == "libero":
         own["record__starts"] = "published"  # those that evaluations use
     record(
         root,
         env__type=env,
         env__n_tasks=None,
-        policy__type="random",
-        record__n_episodes=3,
         record__keep="all",
-        record__extra=[],
         seed=seed,
         eval__use_async_envs=False,
         **own,
@@ -73,3 +72,37 @@ def test_equal_starts_are_found_and_others_are_not(env: str, tmp_path: Path) -> 
     assert found.seen == 0
     assert found.nearest is not None
     assert min(found.nearest.distances.values()) > 1e-3
+
+
+def test_the_checkpoint_of_merged_data_and_corrections_knows_their_starts(tmp_path: Path) -> None:
+    """Of five evaluated starts, three are in merged data, and one more is corrected later."""
+    pytest.importorskip("metaworld")
+    pytest.importorskip("torch")
+    from tests.unit.training.builders import RUN, SMALL_ACT, words
+
+    same, others, both = (tmp_path / name for name in ("same", "others", "both"))
+    extra = {"record__extra": ["environment_state"]}  # what a policy without images needs
+    recorded(same, "metaworld", 1000, **extra)
+    recorded(others, "metaworld", 500_000, **extra)
+    assert main(["data", "merge", str(others), str(same), f"--output={both}"]) == 0
+    run = tmp_path / "run"
+    assert main(["train", *words(both, run, SMALL_ACT, RUN, {"steps": 2})]) == 0
+    assert evaluated(run, tmp_path / "first") == (3, 5)
+    corrections = tmp_path / "corrections"
+    label = {"record__label": "expert", "record__n_episodes": 1}
+    recorded(corrections, "metaworld", 1004, **label, **extra)
+    more = [f"--dataset.root={corrections}", "--steps=4"]
+    assert main(["train", "--resume", f"--output_dir={run}", *more]) == 0
+    assert evaluated(run, tmp_path / "second") == (4, 5)
+
+
+def evaluated(run: Path, output: Path) -> tuple[int, int]:
+    """Return how many starts of an evaluation trained the checkpoint, and of how many."""
+    settings: dict[str, Any] = {"env.type": "metaworld", **BENCHMARKS["metaworld"]}
+    settings |= {"policy.path": str(run / "checkpoints/last/pretrained_model")}
+    settings |= {"policy.device": "cpu", "eval.n_episodes": 5, "eval.use_async_envs": False}
+    settings |= {"seed": 1000, "output_dir": str(output)}
+    found = run_evaluation(prepare(build(EvalConfig, settings)), settings).contamination
+    assert found is not None
+    assert found.unknown is None
+    return found.seen, found.starts

@@ -33,6 +33,13 @@ def unpublished(benchmark: Benchmark, spec: EpisodeSpec) -> EpisodeSpec:
     return replace(spec, init_state=None, world=default_world(spec.seed, None))
 
 
+def shared_starts_note(benchmark: Benchmark) -> str | None:
+    """Return a note if training episodes can only start where evaluations do."""
+    if benchmark.places_scenes or not has_published_starts(benchmark):
+        return None
+    return f"{benchmark.name}: {PUBLISHED_NOTE[:1].lower()}{PUBLISHED_NOTE[1:]}"
+
+
 def has_published_starts(benchmark: Benchmark) -> bool:
     """Tell whether evaluations start from a finite list of init states."""
     return any(benchmark.spec(task, 0, 0).init_state is not None for task in benchmark.tasks())

@@ -21,7 +21,7 @@ from proctor.policies.lerobot.checkpoint.pretrained import PretrainedConfig, loc
 from proctor.policies.runtime.runner import pick_device
 from proctor.rl.algorithms.base import Algorithm
 from proctor.rl.algorithms.sac import Sac
-from proctor.rl.environment.setup import environment_interface
+from proctor.rl.environment.setup import environment_interface, start_notes
 from proctor.rl.learner.checkpoints import ALGORITHM, read_sac
 from proctor.rl.learner.learner import Learner
 from proctor.rl.link.links import LearnerEndpoint
@@ -180,7 +180,8 @@ class OnlineSetup:
             f"{learner.settings.online_steps:,} environment steps{begun} -> {folder}"
         ]
         notes = [] if self.demonstrations is None else self.demonstrations.notes
-        return [*lines, *(f"note: {note}" for note in (*self.policy.notes, *notes))]
+        notes = [*self.policy.notes, *notes, *start_notes(self.config)]
+        return [*lines, *(f"note: {note}" for note in notes)]
 
 
 def _stored_shape(feature: Feature) -> tuple[int, ...]:

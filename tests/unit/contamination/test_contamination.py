@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from proctor.runs.folder import EVAL_INFO_FILE
 from proctor.trained_starts import TRAINED_STARTS_FILE, TrainedStarts
 from tests.memoriser import starts_in, write_memory
 from tests.recordings import record
+from tests.run_folders import RECORD, eight_episodes, write_run
 
 SEED = 1000
 
@@ -247,6 +249,20 @@ def test_what_is_seen_is_said_although_other_starts_are_unknown(
     text = unknown(write_memory(tmp_path / "memory", trained), tmp_path)
     assert text.endswith("lost; at least 12 of 20 starts were in the training data: "
                          "100.0% [75.8, 100.0] on those")  # fmt: skip
+
+
+def test_trials_on_a_robot_are_unknown_and_say_why(tmp_path: Path) -> None:
+    protocol = {**RECORD.protocol, "trials": {"judge": "person"}}
+    resolved = {**RECORD.resolved, "policy": {"type": "act", "path": "somewhere"}}
+    record = replace(RECORD, protocol=protocol, resolved=resolved)
+    found = load_run(write_run(tmp_path / "run", eight_episodes(), record)).contamination
+    assert found is not None
+    assert found.unknown is not None
+    assert found.text.startswith("contamination unknown: trials on a robot")
+    older = replace(RECORD, resolved=resolved)
+    found = load_run(write_run(tmp_path / "older", eight_episodes(), older)).contamination
+    assert found is not None
+    assert "older Proctor" in found.text
 
 
 def test_a_script_has_no_contamination(tmp_path: Path) -> None:

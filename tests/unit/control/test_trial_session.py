@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from proctor.errors import RobotError
 from proctor.report.run.run import load_run
 from proctor.report.server.live_robot import LiveRobot
 from proctor.robots.base import Action, RobotObservation
-from proctor.runs.folder import RunFolder
+from proctor.runs.folder import EVAL_INFO_FILE, RunFolder
 from proctor.runs.journal import read_journal
 from proctor.stats.independent_units import independent_units
 from proctor.types import Outcome
@@ -90,6 +91,9 @@ def test_a_person_starts_and_judges_every_trial(tmp_path: Path) -> None:
     assert names == [(f"scene {n}", "arm.pos", "gripper.pos") for n in range(len(run.rows))]
     assert len(independent_units(run.rows)) == len(run.rows), "each scene is placed anew"
     assert run.labels == {run.rows[1].key: ["slow"]}
+    assert run.contamination is None, "a function was not trained"
+    assert json.loads((tmp_path / EVAL_INFO_FILE).read_text())["proctor"]["contamination"] is None
+    assert "trials" in run.record.protocol, "by which its contamination is known to be unknown"
     assert session.phases[0] == "reset the scene"
     assert {"running", "verdict"} <= set(session.phases)
 

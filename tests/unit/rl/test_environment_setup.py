@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from proctor.benchmarks.fake import Fake
 from proctor.config.builder import build
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.errors import UsageError
@@ -15,7 +16,9 @@ from proctor.rl.environment.setup import (
     environment_interface,
     make_environment,
     make_intervention,
+    start_notes,
 )
+from proctor.types import EpisodeSpec, Task
 from tests.fake_robots import UNITS, FakeRobot
 
 _FAKE = {"type": "fake", "episode_length": 5}
@@ -52,6 +55,22 @@ def test_processors_change_the_interface() -> None:
     env = make_environment(config, [STATE])
     env.reset(0)
     assert [env.step(np.zeros(2)).truncated for _ in range(2)] == [False, True]
+
+
+def test_a_finite_list_of_starts_that_evaluations_share_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def spec(self: Fake, task: Task, index: int, seed: int) -> EpisodeSpec:
+        return EpisodeSpec(task, index, seed + index, init_state=index % 15)
+
+    config = _config(env=_FAKE)
+    assert start_notes(config) == []
+    monkeypatch.setattr(Fake, "spec", spec)
+    (note,) = start_notes(config)
+    assert note.startswith("fake: its episodes start from the published init states")
+    monkeypatch.setattr(Fake, "places_scenes", True)  # as LIBERO
+    assert start_notes(config) == []
+    assert start_notes(_config(robot=_ROBOT)) == []
 
 
 def test_several_tasks_are_refused() -> None:

@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from proctor.config.builder import build
+from proctor.config.evaluation import EvalConfig
+from proctor.evaluation.preparing import prepare
+from proctor.evaluation.run import run_evaluation
 from proctor.report.training.data import read_training_folder, training_data
 from proctor.rl.replay.journal import Journal
+from proctor.trained_starts import read_trained_starts
 from tests.ports import free_port
 from tests.processes import children_of
 
@@ -86,6 +91,28 @@ def test_the_folder_has_lerobots_checkpoint_a_log_and_a_report(whole: Path) -> N
     charts = training_data(training, whole)["online"]["charts"]
     assert {chart["title"] for chart in charts} >= {"Losses", "Replay buffers", "Speed"}
     assert (whole / "report.html").is_file()
+
+
+def test_a_checkpoint_knows_the_starts_of_its_episodes(whole: Path, tmp_path: Path) -> None:
+    policy = whole / "checkpoints/last/pretrained_model"
+    known = read_trained_starts(policy)
+    assert known is not None
+    assert known.unknown == ()
+    assert len(known) >= 5  # 100 steps in episodes of at most 20
+    first = min(whole.glob("checkpoints/0*"))
+    earlier = read_trained_starts(first / "pretrained_model")
+    assert earlier is not None
+    assert len(earlier) < len(earlier.merged(known)) == len(known)
+    (group,) = known.groups.values()
+    played = sorted(int(name.removeprefix("seed ")) for _, name in group.starts.values())
+    for seed, seen in ((played[0], 1), (played[-1] + 100, 0)):
+        settings = {"policy.path": str(policy), "policy.device": "cpu", "env.type": "fake"}
+        settings |= {"eval.n_episodes": 1, "eval.use_async_envs": False, "seed": seed}
+        settings |= {"output_dir": str(tmp_path / str(seed))}
+        context = prepare(build(EvalConfig, settings))
+        found = run_evaluation(context, settings).contamination
+        assert found is not None
+        assert (found.unknown, found.seen, found.starts) == (None, seen, 1)
 
 
 def test_a_second_training_in_the_same_folder_is_refused(whole: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from proctor.config.sections.online import CriticNetworkSettings, SacSettings
+from proctor.config.builder import build
+from proctor.config.online_training import OnlineTrainConfig
 from proctor.errors import UsageError
 from proctor.rl.algorithms.sac import IS_DEMONSTRATION, PENALTY
-from proctor.settings import check_settings
 from tests.tiny_sac import make_batches, make_learner
 
 
@@ -124,7 +124,9 @@ def test_actors_get_the_weights_that_act_with_lerobots_names():
 
 
 def test_an_unknown_activation_of_critics_is_refused():
-    sizes = CriticNetworkSettings(final_activation="Linear")
+    flag = {"algorithm.critic_network_kwargs.final_activation": "Linear"}
+    settings = {"policy.type": "gaussian_actor", "env.type": "fake"}
+    build(OnlineTrainConfig, settings)
     with pytest.raises(UsageError) as caught:
-        check_settings(SacSettings(critic_network_kwargs=sizes), "policy.")
+        build(OnlineTrainConfig, settings | flag)
     assert caught.value.code == "flag.invalid-value"

@@ -115,7 +115,10 @@ def words(root: Path, output: Path, *settings: dict) -> list[str]:
 
 
 def files_of(checkpoint: Path) -> dict[str, str]:
-    """Return the hash of every file of a checkpoint, except those that name folder or time."""
+    """Return the hash of every file of a checkpoint, except those that name folder or time.
+
+    They hold settings only, which a resumed training takes; a policy is loaded from the others.
+    """
     return {
         str(path.relative_to(checkpoint)): sha256_of(path)
         for path in sorted(checkpoint.rglob("*"))

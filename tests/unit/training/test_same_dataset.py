@@ -230,7 +230,19 @@ def test_a_named_checkpoint_is_continued_with_its_own_settings(copies, capsys):
     assert record["changes"] == []
     assert "changed from here on" not in said
     assert "another order" not in said
+    assert "no record of its settings" not in said
     assert len(record["sessions"]) == 3
+
+
+def test_a_named_checkpoint_without_a_record_takes_the_last_sessions_settings(copies, capsys):
+    data, run = copies
+    assert resume(data, run, "--dataset.episodes=[1,2]", "--batch_size=3") == 0
+    record_of_an_older_version(run)
+    config = run / "checkpoints/000002/pretrained_model/train_config.json"
+    capsys.readouterr()
+    assert main(["train", "--resume", f"--config_path={config}", "--steps=4"]) == 0
+    assert capsys.readouterr().err.count("000002 has no record of its settings") == 1
+    assert json.loads((run / "train.json").read_text())["resolved"]["batch_size"] == 3
 
 
 def test_a_change_of_a_killed_session_is_not_forgotten(copies, monkeypatch, capsys):

@@ -297,6 +297,8 @@ class _Command:
         for warning in journal_warnings(run.path, run.damaged):
             print(strip_control_codes(f"warning: {warning}"), file=sys.stderr)
         print(f"success {run.tally}")
+        if run.contamination is not None:
+            print(strip_control_codes(run.contamination.text))
         print(f"results: {root}")
 
 

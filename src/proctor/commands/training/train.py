@@ -113,8 +113,9 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
         )
     from proctor.config.flags.merging import EarlierRun
     from proctor.config.lerobot.training import UPLOAD_SETTINGS, drop_lerobot_settings
+    from proctor.runs.training import RECORD_FILE
     from proctor.training.checkpoints.folder import TrainingFolder
-    from proctor.training.checkpoints.saving import PRETRAINED, checkpoint_of
+    from proctor.training.checkpoints.saving import PRETRAINED, STATE, checkpoint_of
 
     if file is not None:
         checkpoint: Path | None = checkpoint_of(file)
@@ -134,6 +135,12 @@ def _training_to_resume(flags: dict[str, Any], file: Path | None) -> tuple[Earli
                 f"--resume: {folder.path} holds no training to resume", code="run.not-found"
             )
         earlier = read_config_file(checkpoint / PRETRAINED / "train_config.json")
+    elif of is not None and not (of / STATE / RECORD_FILE).exists():
+        print(
+            f"note: {of} has no record of its settings, since an older Proctor wrote it; it "
+            "continues with those of the training's last session",
+            file=sys.stderr,
+        )
     if checkpoint is not None:
         _refuse_policy_flags(flags)
         _refuse_changes(flags, earlier, checkpoint)

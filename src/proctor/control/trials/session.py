@@ -40,6 +40,7 @@ from proctor.control.trials.records import (
 )
 from proctor.control.trials.verdicts import Briefing, Judge
 from proctor.errors import ProctorError, RobotError, UsageError, strip_control_codes
+from proctor.report.run.contamination import contamination_of
 from proctor.report.run.history import history_of
 from proctor.report.run.page import write_page
 from proctor.report.run.stopped import end_reason
@@ -364,7 +365,9 @@ class TrialSession:
             how, sessions = history.monitored, run.record.sessions
             info = eval_info(rows, planned, sessions, self.decision, how, videos_in(path))
             totals = read_session_totals(path)
+            trained_on = contamination_of(path, rows, how.overall)
             info["proctor"] |= {
+                "contamination": None if trained_on is None else trained_on.to_json(),
                 "infer_s": totals.infer_s,
                 "policy_latency": latency_summary(totals.calls),
                 "warnings": run_warnings(rows, run.record),

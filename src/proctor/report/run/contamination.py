@@ -25,6 +25,10 @@ from proctor.trained_starts import GroupStarts, TrainedStarts, read_trained_star
 from proctor.types import EpisodeKey, EpisodeStart, Start
 
 _OLDER = "the run is of an older Proctor, which did not compare starts"
+_OF_TRIALS = (
+    "trials on a robot measure its pose and not the objects, so their starts cannot be compared "
+    "with those of demonstrations"
+)
 _OTHER_NUMBERS = "its training starts have other numbers than the evaluated ones of some tasks"
 _BINS = 12
 
@@ -139,10 +143,12 @@ def contamination_of(
     trained = read_trained_starts(folder)
     if trained is None:
         record = RunFolder(folder).read()
-        policy = None if record is None or record.is_recording else record.resolved.get("policy")
+        if record is None or record.is_recording:
+            return None
+        policy = record.resolved.get("policy")
         if not isinstance(policy, Mapping) or not policy.get("path"):
             return None
-        trained = TrainedStarts(unknown=(_OLDER,))
+        trained = TrainedStarts(unknown=(_OF_TRIALS if "trials" in record.protocol else _OLDER,))
     return make_contamination(trained, rows, monitored)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from proctor import plugins
 from proctor.benchmarks.base import Benchmark, interface_of
+from proctor.benchmarks.training_starts import shared_starts_note
 from proctor.config.online_training import OnlineTrainConfig
 from proctor.config.sections.online import InterventionSource
 from proctor.control.loop.session import ControlSession, make_robot, make_teleoperator
@@ -55,6 +56,14 @@ def environment_interface(config: OnlineTrainConfig) -> Interface:
         env = _robot_env(config, ControlSession(robot), tuple(interface.features))
     processed = ProcessedEnv(env, config.processor)
     return replace(interface, features=processed.features, action=processed.action)
+
+
+def start_notes(config: OnlineTrainConfig) -> list[str]:
+    """Return what the user should know of the episodes' starts."""
+    if config.env is None:
+        return []
+    note = shared_starts_note(_benchmark(config)[0])
+    return [] if note is None else [note]
 
 
 def make_environment(config: OnlineTrainConfig, keys: Sequence[str]) -> ProcessedEnv:
