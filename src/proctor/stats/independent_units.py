@@ -70,9 +70,15 @@ def independent_units(episodes: Iterable[Episode]) -> list[list[Episode]]:
 
 def unit_numbers(episodes: Iterable[_Episode]) -> list[int]:
     """Return the number of each episode's independent unit."""
+    return list(_unit_numbers(tuple(episode.started for episode in episodes)))
+
+
+@lru_cache(maxsize=8)
+def _unit_numbers(starts: tuple[EpisodeStart, ...]) -> tuple[int, ...]:
+    """Return the unit of each start; a report asks for those of the same episodes many times."""
     index = UnitIndex()
-    nodes = [index.add(episode.started) for episode in episodes]
-    return [index.unit(node) for node in nodes]
+    nodes = [index.add(start) for start in starts]
+    return tuple(index.unit(node) for node in nodes)
 
 
 @dataclass
@@ -109,20 +115,21 @@ class UnitCounts:
     """Counts the completed episodes of a rate by independent unit, in any order of arrival."""
 
     def __init__(self, episodes: Iterable[tuple[_Counted, bool]] = ()) -> None:
-        self._index = UnitIndex(self._join)
+        self._index: UnitIndex | None = None
         self._counts: dict[int, UnitCount] = {}
         self._totals = _Totals()
         self._tasks: dict[frozenset[tuple[str, int]], _Totals] = {}
-        self._add_all(list(episodes))
+        counted = list(episodes)
+        self._starts = tuple(episode.started for episode, _ in counted)
+        self._add_all(counted)
 
     def _add_all(self, episodes: Sequence[tuple[_Counted, bool]]) -> None:
         """Count many episodes: each unit is added to the totals once, not once an episode."""
-        nodes = [self._index.add(episode.started) for episode, _ in episodes]
         tasks: dict[tuple[str, int], frozenset[tuple[str, int]]] = {}
-        for (episode, success), node in zip(episodes, nodes, strict=True):
+        for (episode, success), unit in zip(episodes, _unit_numbers(self._starts), strict=True):
             key = episode.key
             task = tasks.get(key[:2]) or tasks.setdefault(key[:2], frozenset([key[:2]]))
-            count = self._counts.setdefault(self._index.unit(node), UnitCount(tasks=task))
+            count = self._counts.setdefault(unit, UnitCount(tasks=task))
             if count.tasks is not task:
                 count.tasks |= task
             count.successes += success
@@ -134,6 +141,8 @@ class UnitCounts:
 
     def add(self, episode: _Counted, success: bool) -> None:
         """Count one completed episode."""
+        if self._index is None:
+            self._index = UnitIndex(self._starts, self._join)
         unit = self._index.unit(self._index.add(episode.started))
         count = self._counts.setdefault(unit, UnitCount())
         self._forget(count)
@@ -234,11 +243,18 @@ class _Counted(_Episode, Protocol):
 class UnitIndex:
     """Finds the unit of each episode while episodes arrive: a union-find over starts."""
 
-    def __init__(self, on_join: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        starts: Iterable[EpisodeStart] = (),
+        on_join: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._parents: list[int] = []
-        self._on_join = on_join
+        self._on_join: Callable[[int, int], None] | None = None
         self._planned: dict[tuple[str, int, str], _PlannedStart] = {}
         self._measured: dict[tuple[str, int, tuple[str, ...]], _MeasuredStarts] = {}
+        for start in starts:
+            self.add(start)
+        self._on_join = on_join
 
     def add(self, start: EpisodeStart) -> int:
         """Add an episode's start, and return its node."""

@@ -112,7 +112,7 @@ class PairedTest:
         """The reference's episodes by planned start, until that start had its bet."""
         for episode in clean_episodes(reference):
             self._open.setdefault(_planned(episode), {})[episode.key] = episode
-        self._units = UnitIndex(self._join)
+        self._units = UnitIndex(on_join=self._join)
         self._bets: set[int] = set()
         """Units that had their bet."""
         self._name = name

@@ -20,7 +20,7 @@ from proctor.report.run.summary import Tally, clean_rows, tally
 from proctor.runs.folder import RunFolder
 from proctor.runs.journal import EpisodeRecord
 from proctor.stats.anytime import AnytimeInterval
-from proctor.stats.independent_units import UnitIndex, independent_units, unit_numbers
+from proctor.stats.independent_units import UnitIndex, unit_numbers
 from proctor.trained_starts import GroupStarts, TrainedStarts, read_trained_starts
 from proctor.types import EpisodeKey, EpisodeStart, Start
 
@@ -170,7 +170,7 @@ def make_contamination(
     reasons = [*trained.unknown, *_incomparable(trained, done)]
     distances = nearest_distances(trained, done)
     return Contamination(
-        starts=len(independent_units(done)),
+        starts=len(set(units)),
         seen=len({unit for unit, one in zip(units, is_seen, strict=True) if one}),
         on_seen=tally(seen, monitored),
         on_unseen=tally(unseen, monitored),
@@ -191,6 +191,8 @@ def seen_episodes(trained: TrainedStarts, episodes: Sequence[StartedEpisode]) ->
             for start, planned in group.starts.values():
                 name = planned if by_plan else f"\0{start.digest}"
                 known.append(index.add(EpisodeStart(task, False, name, 0, None, start)))
+    if not known:
+        return [False] * len(episodes)
     nodes = [index.add(_comparable(trained, episode.started)) for episode in episodes]
     units = {index.unit(node) for node in known}
     return [index.unit(node) in units for node in nodes]

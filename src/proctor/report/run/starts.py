@@ -24,7 +24,7 @@ def planned_repeats(plan: Iterable[EpisodeSpec]) -> str | None:
 def start_warnings(rows: Sequence[EpisodeRecord]) -> list[str]:
     """Return the warnings about the starts of a run's clean episodes, one line each."""
     done = [row for row in clean_rows(rows) if row.outcome.counts]
-    repeats = _repeats("episodes", len(done), len(independent_units(done)))
+    repeats = _repeats("episodes", len(done), len(set(unit_numbers(done))))
     lines = (repeats, _equal_digests(done), _assumed(done))
     return [line for line in lines if line is not None]
 
