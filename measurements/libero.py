@@ -135,7 +135,7 @@ def starts(folder: Path, *, tiny: bool) -> None:
 
     n = 2 if tiny else N_STARTS
     for kind, suite in [("libero", "libero_spatial")] if tiny else STARTED:
-        config = find_benchmark(kind).config(task=suite)
+        config: Any = find_benchmark(kind).config(task=suite)
         if kind == "libero_plus":
             config.perturbation = "camera"  # its layouts need another package
         else:
