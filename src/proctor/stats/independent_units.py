@@ -32,11 +32,17 @@ class _Episode(Protocol):
 
 Episode = TypeVar("Episode", bound=_Episode)
 PlanKey: TypeAlias = tuple[int, int | None]
+NamedStart: TypeAlias = tuple[tuple[str, int], str]
 
 
 def plan_key(episode: _Episode) -> PlanKey:
     """Return (seed, init state): equal for the episodes of a task that may form a pair."""
     return (episode.started.seed, episode.started.init_state)
+
+
+def named_start(episode: _Episode) -> NamedStart:
+    """Return (clean task, start) as the plan names it, for episodes that are still to run."""
+    return (episode.started.clean_task, episode.started.planned)
 
 
 def equal_starts(a: Start, b: Start) -> bool:

@@ -12,11 +12,17 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from proctor.errors import UsageError, did_you_mean
 from proctor.stats.anytime import anytime_interval
-from proctor.stats.independent_units import UnitCounts, UnitIndex, may_pair
+from proctor.stats.independent_units import (
+    NamedStart,
+    UnitCounts,
+    UnitIndex,
+    may_pair,
+    named_start,
+)
 from proctor.types import EpisodeKey, EpisodeStart, Outcome
 
 NEVER = "never"
@@ -38,14 +44,6 @@ def clean_episodes(episodes: Iterable[EpisodeOutcome]) -> list[EpisodeOutcome]:
     """Return the clean episodes, which a rate is about; all, if every one is perturbed."""
     episodes = list(episodes)
     return [one for one in episodes if not one.started.perturbed] or episodes
-
-
-_Planned: TypeAlias = tuple[tuple[str, int], str]
-
-
-def _planned(episode: EpisodeOutcome) -> _Planned:
-    """Return the start as the plan names it."""
-    return episode.started.clean_task, episode.started.planned
 
 
 class StopRule(Protocol):
@@ -108,10 +106,10 @@ class PairedTest:
     """
 
     def __init__(self, reference: Iterable[EpisodeOutcome], name: str, alpha: float) -> None:
-        self._open: dict[_Planned, dict[EpisodeKey, EpisodeOutcome]] = {}
+        self._open: dict[NamedStart, dict[EpisodeKey, EpisodeOutcome]] = {}
         """The reference's episodes by planned start, until that start had its bet."""
         for episode in clean_episodes(reference):
-            self._open.setdefault(_planned(episode), {})[episode.key] = episode
+            self._open.setdefault(named_start(episode), {})[episode.key] = episode
         self._units = UnitIndex(on_join=self._join)
         self._bets: set[int] = set()
         """Units that had their bet."""
@@ -124,7 +122,7 @@ class PairedTest:
     def on_round_end(self, episodes: Round) -> None:
         """Count the wins of both; pairs with an error, or of different starts, are left out."""
         for episode in clean_episodes(episodes):
-            planned = _planned(episode)
+            planned = named_start(episode)
             of_a = self._open.get(planned, {}).pop(episode.key, None)
             bet = of_a is not None and self._bet(of_a, episode)
             if bet or not self._open.get(planned):

@@ -138,7 +138,7 @@ def test_seeds_are_counted_together_too(
     assert [row.seed for row in read_journal(root / "seed2").rows] == [2, 3]
     said = capsys.readouterr().out
     assert f"\n{POOLED_ROW}  " in said
-    assert "these seeds share starts; those --eval.n_episodes apart share none" in said
+    assert "these seeds share starts; evaluate on others with --seed=1,3" in said
 
 
 def test_checkpoints_and_seeds_are_pooled_by_checkpoint_and_compared_in_pairs(
@@ -297,8 +297,8 @@ def test_what_is_no_path_at_all_is_left_to_those_who_read_paths(path: str) -> No
 def test_another_seed_is_no_advice_where_seeds_do_not_choose_the_start() -> None:
     rows = [replace(episode(0, i, Outcome.SUCCESS), seed=seed) for seed in (1, 9) for i in (0, 1)]
     fixed = [replace(row, world=f"init{row.episode_index}") for row in rows]
-    assert "another --seed adds few starts" in (shared_starts_note(fixed) or "")
+    assert "--seed=1 --eval.n_episodes=4" in (shared_starts_note(fixed, [1, 9], 2) or "")
     same = [replace(row, seed=row.episode_index, world=f"seed{row.episode_index}") for row in rows]
-    assert "--eval.n_episodes apart share none" in (shared_starts_note(same) or "")
+    assert "others with --seed=1,3" in (shared_starts_note(same, [1, 2], 2) or "")
     apart = [replace(row, world=f"seed{row.seed + row.episode_index}") for row in rows]
-    assert shared_starts_note(apart) is None
+    assert shared_starts_note(apart, [1, 9], 2) is None

@@ -295,8 +295,10 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     for variant, run in loaded:
         for warning in run.warnings:
             print(strip_control_codes(f"warning: {variant.name}: {warning}"))
+    seeds = sorted({int(variant.seed) for variant, _ in loaded})
+    n = max((1 + row.episode_index for _, run in loaded for row in run.rows), default=0)
     for run in pools[:1]:
-        if (note := shared_starts_note(run.rows)) is not None:
+        if (note := shared_starts_note(run.rows, seeds, n)) is not None:
             print(f"note: {note}")
     best = best_run_note(
         [_pool_label(run, root) for run in pools] or [variant.name for variant, _ in loaded],
@@ -311,8 +313,11 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     console.print(f"results: {root}", highlight=False, soft_wrap=True, markup=False)
 
 
-def shared_starts_note(rows: Sequence[EpisodeRecord]) -> str | None:
-    """Return a note if the pooled episodes of several seeds repeat starts."""
+def shared_starts_note(rows: Sequence[EpisodeRecord], seeds: Sequence[int], n: int) -> str | None:
+    """Return a note if the pooled episodes of several seeds repeat starts.
+
+    It names the flags that evaluate on others; ``n`` is the episodes of a task and seed.
+    """
     from proctor.report.run.summary import clean_rows
     from proctor.stats.independent_units import independent_units
 
@@ -320,11 +325,13 @@ def shared_starts_note(rows: Sequence[EpisodeRecord]) -> str | None:
     units = independent_units(clean)
     if any(len({row.seed for row in unit}) > 1 for unit in units):
         return (
-            "episodes of different seeds start alike here: another --seed adds few starts or "
-            "none, more --eval.n_episodes only where the benchmark has more"
+            "episodes of different seeds start alike here: another --seed adds few starts or none; "
+            f"evaluate on others with --seed={seeds[0]} --eval.n_episodes={n * len(seeds)}, as far "
+            "as the benchmark has more"
         )
     if len(units) < len(clean):
-        return "these seeds share starts; those --eval.n_episodes apart share none"
+        apart = ",".join(str(seeds[0] + n * number) for number in range(len(seeds)))
+        return f"these seeds share starts; evaluate on others with --seed={apart}"
     return None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from proctor.report.run.summary import clean_rows, tally
 from proctor.runs.journal import EpisodeRecord, read_journal
 from proctor.runs.training import EVALUATIONS, RECORD_FILE, EvaluationLogRow, read_training_log
+from proctor.stats.independent_units import named_start
 from proctor.types import EpisodeSpec
 
 _FEWEST_RUNS = 3
@@ -26,8 +27,8 @@ def checkpoint_selection_note(policy: Path, plan: Sequence[EpisodeSpec]) -> str 
     if len(scores) < 2 or own is None or own < max(scores.values()):
         return None
     earlier = read_journal(training / EVALUATIONS / checkpoint.name).rows
-    known = {(row.started.clean_task, row.started.planned) for row in earlier}
-    again = [spec for spec in plan if (spec.started.clean_task, spec.started.planned) in known]
+    known = {named_start(row) for row in earlier}
+    again = [spec for spec in plan if named_start(spec) in known]
     if not again:
         return None
     seed = 1 + max([spec.seed for spec in plan] + [row.seed for row in earlier])
