@@ -56,7 +56,7 @@ def table(trials: list[Trial]) -> str:
             found = [one for one in trials if one.fault is fault and name in (one.name, "all")]
             counts = (
                 len(found),
-                sum(one.one_line for one in found),
+                sum(one.is_one_line for one in found),
                 sum(bool(one.lost) for one in found),
                 sum(bool(one.left) for one in found),
             )

@@ -35,7 +35,7 @@ class Trial:
     """A hang, a traceback, or an error that is not one line."""
 
     @property
-    def one_line(self) -> bool:
+    def is_one_line(self) -> bool:
         return not self.survived and not self.fault.kills and not self.other
 
     @property

@@ -42,7 +42,7 @@ def test_the_injector_fails_the_operation_that_it_should(tmp_path: Path, library
         assert trial is not None
         assert trial.ended.failed is not None
         assert trial.ended.failed.group == write.group
-        assert trial.one_line
+        assert trial.is_one_line
         assert "No space left on device" in trial.ended.said
 
 

@@ -91,7 +91,7 @@ def write_named(root: Path) -> Path:
 
 
 def test_relative_actions_have_statistics_for_every_step(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(groot_config, "NATIVE_HORIZON", 4)
+    monkeypatch.setattr(groot_config, "HORIZON", 4)
     seen = write_named(tmp_path / "named")
     how = flags_of("groot", tmp_path) | {
         "policy.use_relative_actions": "true", "policy.relative_exclude_joints": "[gripper]",
@@ -136,7 +136,7 @@ def write_poses(root: Path) -> Path:
 def test_relative_poses_have_statistics_in_the_frame_of_the_state(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(groot_config, "NATIVE_HORIZON", 4)
+    monkeypatch.setattr(groot_config, "HORIZON", 4)
     seen = write_poses(tmp_path / "poses")
     how = flags_of("groot", tmp_path) | {
         "policy.use_relative_actions": "true", "policy.relative_exclude_joints": "[gripper]",
@@ -157,7 +157,7 @@ def test_relative_poses_have_statistics_in_the_frame_of_the_state(
 
 
 def test_relative_actions_of_unnamed_joints_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(groot_config, "NATIVE_HORIZON", 4)
+    monkeypatch.setattr(groot_config, "HORIZON", 4)
     seen = write_seen(tmp_path / "seen", key="observation.image", side=SIDE)
     how = flags_of("groot", tmp_path) | {"policy.use_relative_actions": "true"}
     train(*words(seen, tmp_path / "run", SHORT, how), expect=2)

@@ -118,7 +118,7 @@ def test_another_robots_cameras_and_numbers_take_the_place_of_the_bases(base, tm
     capsys.readouterr()
     path = {"policy.path": base, "policy.device": "cpu"}
     train(*words(wide, tmp_path / "no", SHORT, path), expect=2)
-    assert "state 5 and action 5 must fit into max_state_dim 4" in capsys.readouterr().err
+    assert "max_state_dim is 4, states have 5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["train_expert_only", "freeze_vision_encoder", "train_state_proj"])
