@@ -181,6 +181,7 @@ def test_a_guard_waits_a_fifth_of_a_second_for_a_driver_that_does_nothing(stoppe
     with sleeping() as process:
         if stopped:
             os.kill(process, signal.SIGSTOP)
+            wait_until_asleep(process)  # it wakes up to stop
         assert silence_until(DriverWatch(process, 0.0), 2.0) == pytest.approx(0.25)
 
 

@@ -146,10 +146,13 @@ def test_diffusion_refuses_kernels_without_a_middle_and_says_when_nothing_is_cro
     from proctor.errors import UsageError
     from proctor.policies.diffusion.config import DiffusionConfig
     from proctor.policies.diffusion.network import Diffusion
+    from proctor.policies.lerobot.processors.limits import check_fields
 
     for name, value in (("kernel_size", 4), ("crop_ratio", 2.0)):
         with pytest.raises(UsageError) as refused:
-            DiffusionConfig(**{name: value})._validate_widths()
+            config = DiffusionConfig(**{name: value})
+            check_fields(config)
+            config._validate_widths()
         assert name in str(refused.value)
     seen = {"cameras": ["a"], "crop_ratio": 0.5, "resize_shape": None}
     network: Any = SimpleNamespace(config=SimpleNamespace(**seen))

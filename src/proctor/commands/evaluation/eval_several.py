@@ -295,9 +295,9 @@ def show_all(done: Sequence[tuple[Variant, Path]], root: Path) -> None:
     for variant, run in loaded:
         for warning in run.warnings:
             print(strip_control_codes(f"warning: {variant.name}: {warning}"))
-    seeds = sorted({int(variant.seed) for variant, _ in loaded})
-    n = max((1 + row.episode_index for _, run in loaded for row in run.rows), default=0)
     for run in pools[:1]:
+        seeds = sorted({int(variant.seed) for variant, _ in loaded})
+        n = max((1 + row.episode_index for _, run in loaded for row in run.rows), default=0)
         if (note := shared_starts_note(run.rows, seeds, n)) is not None:
             print(f"note: {note}")
     best = best_run_note(
