@@ -392,7 +392,7 @@ SERVICES = {
     "openpi": Service(
         "serve",
         (*_WEBSOCKET, "proctor.protocols.openpi", "proctor.serving.openpi"),
-        _good_robot("openpi", "OpenpiConnection", "ws"),
+        _good_robot("websocket", "OpenpiConnection", "ws"),
         _ask_websocket,
         websocket,
         _unfinished_websocket,
@@ -401,7 +401,7 @@ SERVICES = {
     "vla-eval": Service(
         "serve",
         (*_WEBSOCKET, "proctor.protocols.vla_eval", "proctor.serving.vla_eval"),
-        _good_robot("vla_eval", "VlaEvalConnection", "vla"),
+        _good_robot("websocket", "VlaEvalConnection", "vla"),
         _ask_websocket,
         websocket,
         _unfinished_websocket,

@@ -276,7 +276,8 @@ def test_incomplete_and_damaged_runs_say_so(tmp_path: Path, open_page: OpenPage)
     with (tmp_path / "episodes.jsonl").open("a") as journal:
         journal.write("{}\n")
     browser = open_page(write_page(tmp_path))
-    incomplete, damaged = texts(browser, ".notice")
+    incomplete, damaged, assumed = texts(browser, ".notice")
+    assert assumed.startswith("Starts assumed")  # these rows were written without
     assert "5 of 8 episodes" in incomplete
     assert f"proctor eval --resume --output_dir={tmp_path}" in incomplete.replace("\n", " ")
     assert texts(browser, ".going") == ["5 of 8 episodes · 62%"]

@@ -205,9 +205,10 @@ class _Trial:
         """Start a session: a new run, or the continuation of an existing one."""
         self.verdict.sessions += 1
         resumes = (self.folder / RUN_FILE).exists()
-        # A run folder never imports code: name our policy again.
-        code = [flag for flag in self._scenario.flags if flag.startswith("--policy.type=")]
-        flags = ("--resume", *code) if resumes else self._scenario.flags
+        # A run folder permits nothing: name our policy, and the folder of its faults, again.
+        own_words = ("--policy.type=", "--policy.break_once_in=", "--env.break_once_in=")
+        again = [flag for flag in self._scenario.flags if flag.startswith(own_words)]
+        flags = ("--resume", *again) if resumes else self._scenario.flags
         own = {leftovers.MARK: self._mark, "TMPDIR": str(self._temporary)}
         command = [*_PROCTOR, *flags, f"--output_dir={self.folder}"]
         around = self._scenario.kind.surroundings

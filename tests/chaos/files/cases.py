@@ -114,7 +114,7 @@ def _recorded(home: Path) -> Any:
 
     # Row groups of meta/episodes differ by when the session was interrupted.
     content = content_of(home / "out")
-    values = {name: value.tolist() for name, value in columns(home / "out").items()}
+    values = {name: list(value) for name, value in columns(home / "out").items()}
     tables = {name: digest for name, digest in content.items() if "episodes" not in name}
     return values, tables, (home / "out.recording").exists()
 

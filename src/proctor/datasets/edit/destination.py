@@ -287,9 +287,10 @@ def _explaining_write_errors(destination: Destination) -> Iterator[None]:
             raise UsageError(
                 f"no space left in {where} for the edited dataset; {kept}{hint}", code="disk.full"
             ) from None
-        reason = error.strerror or str(error)
+        reason = error.strerror or str(error)  # pyarrow's has neither number nor file
+        named = "" if error.filename is None else f" ({error.filename})"
         raise UsageError(
-            f"cannot write the edited dataset in {where}: {reason} ({error.filename}); {kept}",
+            f"cannot write the edited dataset in {where}: {reason}{named}; {kept}",
             code="disk.not-writable",
         ) from None
 
