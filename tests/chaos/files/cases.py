@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from proctor.runs.journal import JOURNAL_FILE, read_journal
 from tests.chaos.command_cases import CLAIMS, PROCTOR
 from tests.loopback_hub import LoopbackHub
@@ -114,7 +116,7 @@ def _recorded(home: Path) -> Any:
 
     # Row groups of meta/episodes differ by when the session was interrupted.
     content = content_of(home / "out")
-    values = {name: list(value) for name, value in columns(home / "out").items()}
+    values = {name: np.asarray(value).tolist() for name, value in columns(home / "out").items()}
     tables = {name: digest for name, digest in content.items() if "episodes" not in name}
     return values, tables, (home / "out.recording").exists()
 
