@@ -111,6 +111,11 @@ def setting(
     bounds = Bounds(least, most, above, below, choices)
     if bounds != Bounds():
         metadata[_BOUNDS] = bounds
+    return declared(default, metadata)
+
+
+def declared(default: Any, metadata: Mapping[str, Any]) -> Any:
+    """Declare a field of a dataclass; a list or map as default is copied for each object."""
     if isinstance(default, (list, dict)):
         return field(default_factory=lambda: deepcopy(default), metadata=metadata)
     return field(default=default, metadata=metadata)

@@ -45,7 +45,7 @@ class Attack(Enum):
     BLOCK_SESSION_LOG = "a recorder fails to close"
 
 
-class SessionContext(Enum):
+class Surrounding(Enum):
     """The environment in which every session of a run starts."""
 
     CLOSED = "streams that are closed"
@@ -84,7 +84,7 @@ class Kind:
     policy_fault: PolicyFault | None = None
     attack: Attack | None = None
     damage: Damage | None = None
-    surroundings: SessionContext | None = None
+    surroundings: Surrounding | None = None
     flags: tuple[str, ...] = ()
     """Flags that replace those of the mode."""
     moment: Moment | None = None
@@ -134,9 +134,9 @@ def _kinds() -> list[Kind]:
     ]
     kinds += [
         Kind(around.value, everywhere, surroundings=around)
-        for around in (SessionContext.CLOSED, SessionContext.FULL, SessionContext.FEW_FILES)
+        for around in (Surrounding.CLOSED, Surrounding.FULL, Surrounding.FEW_FILES)
     ]
-    no_locks = SessionContext.NO_LOCKS
+    no_locks = Surrounding.NO_LOCKS
     kinds += [
         Kind(f"{no_locks.value}: {attack.value}", modes, attack=attack, surroundings=no_locks)
         for attack, modes in ((Attack.KILL_PARENT, everywhere), (Attack.SECOND_RUN, processes))

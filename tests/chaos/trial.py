@@ -34,7 +34,7 @@ from tests.chaos.scenario import (
     Attack,
     Mode,
     Scenario,
-    SessionContext,
+    Surrounding,
     common_flags,
     marks_in,
 )
@@ -51,9 +51,9 @@ _CODES = {
 """Allowed exit codes of a stopped session: done before, as documented, or before its handlers."""
 
 _SHELL = {
-    SessionContext.CLOSED: [f'exec "$@" {how}' for how in (">&-", "2>&-", "<&- >&- 2>&-", "<&-")],
-    SessionContext.FULL: [f'exec "$@" {how}' for how in (">/dev/full", ">/dev/full 2>&1")],
-    SessionContext.FEW_FILES: ['ulimit -Sn 40 && exec "$@"'],
+    Surrounding.CLOSED: [f'exec "$@" {how}' for how in (">&-", "2>&-", "<&- >&- 2>&-", "<&-")],
+    Surrounding.FULL: [f'exec "$@" {how}' for how in (">/dev/full", ">/dev/full 2>&1")],
+    Surrounding.FEW_FILES: ['ulimit -Sn 40 && exec "$@"'],
 }
 """Commands that start a session in these surroundings."""
 
@@ -212,7 +212,7 @@ class _Trial:
         own = {leftovers.MARK: self._mark, "TMPDIR": str(self._temporary)}
         command = [*_PROCTOR, *flags, f"--output_dir={self.folder}"]
         around = self._scenario.kind.surroundings
-        if around is SessionContext.NO_LOCKS:
+        if around is Surrounding.NO_LOCKS:
             own["PYTHONPATH"] = str(ROOT / "tests" / "no_locks")
         if around in _SHELL:
             command = ["sh", "-c", self._rng.choice(_SHELL[around]), "sh", *command]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, ClassVar
 
 from proctor.features import Array, Feature, Interface
 from proctor.fingerprint import PRESENTATION
-from proctor.settings import setting
+from proctor.settings import declared, setting
 from proctor.types import EpisodeSpec, Task
 
 
@@ -34,13 +33,6 @@ def flag(
     ``default_help`` says what the default means, and ``marks`` is further metadata.
     """
     return declared(default, {"help": help_text, "default_help": default_help, **marks})
-
-
-def declared(default: Any, metadata: Mapping[Any, Any]) -> Any:
-    """Declare a field of a dataclass; a list or map as default is copied for each object."""
-    if isinstance(default, list | dict):
-        return field(default_factory=lambda: copy(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass

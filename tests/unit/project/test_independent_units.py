@@ -14,7 +14,7 @@ IDENTITIES = {
     *("seed", "init_state", "index", "episode_index"),
     *("world", "start", "started", "planned", "measured", "digest"),
 }
-"""What names or measures an episode's start, of whatever variable."""
+"""Fields that name or measure an episode's start, read from any variable."""
 UNIT_INDEX = ("index", "_index", "_units")
 """Names of a ``UnitIndex``, whose ``add`` takes starts."""
 OTHER_USES = {

@@ -39,7 +39,7 @@ def approach(
 
 
 def is_reached(requested: Action, sent: Action, limits: Mapping[str, tuple[float, float]]) -> bool:
-    """Tell whether the sent targets are the wished ones, as far as the joints' ranges allow."""
+    """Tell whether the sent targets are the requested ones, as far as the joints' ranges allow."""
     for name, value in sent.items():
         low, high = limits.get(name, (value, value))
         within = min(max(requested[name], low), high) if name in limits else requested[name]

@@ -55,7 +55,7 @@ class EpisodeReport(msgspec.Struct, frozen=True, kw_only=True):
     repeated: dict[str, int] = {}
     """Camera -> frames that repeat an image."""
     changed: dict[str, int] = {}
-    """Channel -> frames in which a limit changed the wished action."""
+    """Channel -> frames in which a limit changed the requested action."""
     waited_s: float = 0.0
     """Seconds that the loop waited for the encoder."""
 

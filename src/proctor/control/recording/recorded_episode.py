@@ -203,5 +203,5 @@ def run_reset_phase(loop: ControlLoop, seconds: float) -> ResetEnd:
 
 
 def changed_channels(requested: Action, sent: Action) -> list[str]:
-    """Return the channels whose sent value differs from the wished one."""
+    """Return the channels whose sent value differs from the requested one."""
     return [name for name, value in requested.items() if abs(sent.get(name, value) - value) > 1e-4]

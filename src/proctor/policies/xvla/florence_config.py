@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from proctor.errors import UsageError
-from proctor.policies.base import declared
 from proctor.policies.lerobot.processors.limits import (
     ALLOWED,
     MOST_PIXELS,
@@ -22,6 +21,7 @@ from proctor.policies.lerobot.processors.limits import (
     check_fields,
     up_to,
 )
+from proctor.settings import declared
 
 _STAGES = 8
 _WIDTH, _LAYERS, _WORDS = up_to(16 * MOST_WIDTH), up_to(256), up_to(2**20)

@@ -33,7 +33,7 @@ from proctor.fingerprint import (
     ConfigUse,
     defining_fields,
 )
-from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, declared, flag
+from proctor.policies.base import Policy, PolicyConfig, PolicyPlugin, flag
 from proctor.policies.latency import check_config_latency
 from proctor.policies.lerobot.config.feature_json import (
     decode_features,
@@ -50,6 +50,7 @@ from proctor.policies.lerobot.processors.limits import (
     check_vector,
     up_to,
 )
+from proctor.settings import declared
 
 if TYPE_CHECKING:
     from proctor.policies.lerobot.processors.processors import UsualSteps
